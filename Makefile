@@ -1,0 +1,54 @@
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench coverage clean
+
+# The first of these that runs, is new enough and can make a virtual environment.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	&& { echo $$p; break; }; done)
+
+BIN := .venv/bin
+PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+	while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
+
+# pip before 25.1 knows no --group. torch goes first: see [dependency-groups] in pyproject.toml.
+.venv/.stamp: pyproject.toml $(PLUGINS:=/pyproject.toml)
+	$(or $(PYTHON),$(error no Python 3.11 or newer found: set PYTHON=/path/to/python)) -m venv .venv
+	$(BIN)/python -m pip install --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --group torch
+	$(BIN)/python -m pip install --group dev -e . $(addprefix -e ,$(PLUGINS))
+	touch $@
+
+demo: .venv/.stamp ## run the example, end to end
+	$(BIN)/python examples/demo.py
+
+test: .venv/.stamp ## run the tests of the core and of the plugins
+	$(BIN)/python -m pytest
+
+# mypy takes each plugin by itself, as each has a tests folder of the same name.
+lint: .venv/.stamp ## check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy $(wildcard src tests examples benchmarks)
+	set -e; for plugin in $(PLUGINS); do $(BIN)/mypy "$$plugin"; done
+
+format: .venv/.stamp ## fix style and format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/.stamp ## run the benchmarks
+	$(BIN)/python benchmarks/emit.py
+	$(BIN)/python benchmarks/cadence.py
+
+coverage: .venv/.stamp ## run the tests and report the branches they miss
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine
+	$(BIN)/coverage report
+
+clean: ## remove the environment, caches and build and demo output
+	rm -rf .venv build dist demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.*
+	find src tests examples benchmarks plugins -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,206 @@
+"""What users log, made plain on the spot: the snapshot that later changes cannot reach.
+
+Nothing here raises for a value. What cannot be a value comes back as a reason, in words that say
+what to do.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from eventlog.events import Event, Scalar
+
+__all__ = ["PLAIN", "Snapshot", "clean_event", "is_step", "snapshot"]
+
+PLAIN: Final = frozenset({float, int, bool, str})
+"""Types that are taken as they are."""
+
+_DEPTH = 32
+_MAX_INT = 2**63 - 1
+
+
+class Snapshot:
+    """Values made plain.
+
+    Attributes:
+        values: Flat, plain.
+        pending: Copies on a device, by key: their numbers are not known on this side yet.
+        rejected: (key, reason, advice) of what cannot be a value.
+    """
+
+    __slots__ = ("pending", "rejected", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, Scalar] = {}
+        self.pending: dict[str, Any] = {}
+        self.rejected: list[tuple[str, str, str]] = []
+
+
+def snapshot(values: Mapping[Any, Any]) -> Snapshot:
+    """Flatten a mapping and make its values plain; nested names are joined with ``/``."""
+    result = Snapshot()
+    _flatten(values, "", result, ())
+    return result
+
+
+def _flatten(
+    values: Mapping[Any, Any], prefix: str, result: Snapshot, path: tuple[int, ...]
+) -> None:
+    if id(values) in path:
+        result.rejected.append((prefix, "cycle", "a mapping that holds itself"))
+        return
+    if len(path) >= _DEPTH:
+        result.rejected.append((prefix, "depth", f"mappings nested deeper than {_DEPTH}"))
+        return
+    path = (*path, id(values))
+    try:
+        items = list(values.items())
+    except Exception as error:  # changed by another thread in the middle, or a mapping of its own
+        result.rejected.append((prefix, "mapping", f"{type(error).__name__}: {error}"))
+        return
+    for key, value in items:
+        name = key if type(key) is str else _name(key)
+        name = f"{prefix}/{name}" if prefix else name
+        _take(name, value, result, path)
+
+
+def _name(key: Any) -> str:
+    try:
+        return str(key)
+    except Exception:
+        return type(key).__name__
+
+
+def _take(name: str, value: Any, result: Snapshot, path: tuple[int, ...]) -> None:
+    kind = type(value)
+    if kind in PLAIN:
+        result.values[name] = value
+    elif isinstance(value, Mapping):
+        _flatten(value, name, result, path)
+    elif callable(value) and not hasattr(value, "dtype"):
+        try:
+            made = value()
+        except Exception as error:
+            result.rejected.append((name, "callable", f"it raised {type(error).__name__}: {error}"))
+            return
+        if callable(made) and not hasattr(made, "dtype"):
+            result.rejected.append((name, "callable", "it returned another callable"))
+            return
+        _take(name, made, result, path)
+    else:
+        try:
+            _convert(name, value, result)
+        except Exception as error:
+            result.rejected.append((name, "unreadable", f"{type(error).__name__}: {error}"))
+
+
+def _convert(name: str, value: Any, result: Snapshot) -> None:
+    if value is None:
+        result.rejected.append((name, "none", "None is no value; leave the key out"))
+    elif hasattr(value, "dtype"):
+        _convert_array(name, value, result)
+    elif isinstance(value, bool | int):  # a subclass: IntEnum, or a library's own
+        result.values[name] = bool(value) if isinstance(value, bool) else int(value)
+    elif isinstance(value, float):
+        result.values[name] = float(value)
+    elif isinstance(value, str):
+        result.values[name] = str(value)
+    elif isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
+        result.rejected.append((name, "complex", "log its .real and .imag, or abs() of it"))
+    elif isinstance(value, bytes | bytearray | memoryview):
+        result.rejected.append((name, "bytes", "decode them to a str"))
+    elif isinstance(value, list | tuple | set | frozenset | range):
+        advice = "log one scalar a key, or run.histogram(...) or run.table(...)"
+        result.rejected.append((name, "sequence", advice))
+    elif isinstance(value, numbers.Number) or hasattr(value, "__float__"):
+        result.values[name] = float(value)  # type: ignore[arg-type]
+    else:
+        advice = f"a {type(value).__name__} is no scalar; log a number or a str"
+        result.rejected.append((name, "type", advice))
+
+
+def _convert_array(name: str, value: Any, result: Snapshot) -> None:
+    """Take the one element of an array of NumPy, torch, JAX or the like."""
+    shape = tuple(getattr(value, "shape", ()))
+    if math.prod(shape) != 1:
+        advice = f"an array of shape {shape} is no scalar; log a statistic or run.histogram(...)"
+        result.rejected.append((name, "shape", advice))
+        return
+    device = getattr(getattr(value, "device", None), "type", "cpu")
+    if device == "meta":
+        result.rejected.append((name, "meta", "a tensor on the meta device has no value"))
+        return
+    if device != "cpu" and hasattr(value, "detach"):
+        # ordered after what computes it on the device's own stream; nobody waits here
+        result.pending[name] = value.detach().reshape(()).clone()
+        return
+    if hasattr(value, "detach"):
+        value = value.detach()
+    element = value.item()
+    if type(element) in PLAIN:
+        result.values[name] = element
+    elif hasattr(element, "dtype"):  # longdouble gives itself back
+        result.values[name] = float(element)
+    else:
+        _convert(name, element, result)
+
+
+def clean_event(event: Event) -> Event:
+    """Return an event that msgpack refuses in a form that it takes, changed as little as may be.
+
+    Lone surrogates become ``?``, integers beyond 64 bits floats.
+    """
+    changes = {
+        field: _clean(getattr(event, field))
+        for field in event.__struct_fields__
+        if field not in ("mono", "seq", "wall", "rank", "attempt")
+    }
+    return msgspec.structs.replace(event, **changes)
+
+
+def _clean(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if depth > _DEPTH:
+        return str(value)
+    if isinstance(value, dict):
+        return {_clean(k, depth + 1): _clean(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(v, depth + 1) for v in value]
+    return value
+
+
+def is_step(value: object) -> int | None:
+    """Return a step, batch or counter as an int, or None where it is none.
+
+    Integers of any library are taken, floats with an integral value, and 0-d arrays of these.
+    """
+    if type(value) is int:
+        return value if 0 <= value <= _MAX_INT else None
+    if isinstance(value, bool) or value is None:
+        return None
+    if hasattr(value, "dtype"):
+        made = Snapshot()
+        try:
+            _convert_array("step", value, made)
+        except Exception:
+            return None
+        element = made.values.get("step")
+        return is_step(element) if isinstance(element, int | float) else None
+    if isinstance(value, numbers.Integral):
+        return is_step(int(value))
+    if isinstance(value, float) and value.is_integer():
+        return is_step(int(value))
+    return None

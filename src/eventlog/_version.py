@@ -1,0 +1,3 @@
+"""The version, where every module can have it without importing the package's others."""
+
+__version__ = "0.1.0"

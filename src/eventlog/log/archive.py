@@ -1,0 +1,323 @@
+"""Opening a log: its events in order, what it is about, and what is damaged in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator, Collection, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+
+from eventlog import _platform
+from eventlog.cadence.window import Reduce
+from eventlog.events import (
+    ConfigUpdated,
+    Event,
+    RunFinished,
+    RunStarted,
+    Status,
+)
+from eventlog.exceptions import NotALogError
+from eventlog.log.attempts import Attempts
+from eventlog.log.files import Damage, Segment, latched_events, list_segments
+from eventlog.log.layout import BlockKind
+from eventlog.log.records import Gap, SegmentHeader, decode_record
+from eventlog.log.stored import StoredSource
+from eventlog.sinks.base import RunInfo
+from eventlog.subscription import Every, Subscription
+
+__all__ = ["Log", "LogSummary", "open_log"]
+
+_RANK = re.compile(r"^rank-(\d+)$")
+
+
+class LogSummary(NamedTuple):
+    """What a log holds, from its block headers.
+
+    Attributes:
+        events: How many can be read.
+        blocks, segments, bytes: How they are stored.
+        first_time, last_time: Wall time, ns; None for an empty log.
+        steps: The smallest and the largest step; None when there is none.
+        attempts: How many.
+        dropped: Events that were emitted and never written, by reason.
+        damage: What could not be read.
+        status: How the run ended; "running" while its writer lives, "killed" when it died.
+    """
+
+    events: int
+    blocks: int
+    segments: int
+    bytes: int
+    first_time: int | None
+    last_time: int | None
+    steps: tuple[int, int] | None
+    attempts: int
+    dropped: dict[str, int]
+    damage: list[Damage]
+    status: Status | str
+
+
+class Log:
+    """The log of one rank of a run.
+
+    Attributes:
+        directory: Where its segments lie.
+        run_dir: The run's directory.
+        rank: The rank.
+        ranks: All ranks of which the run has a log.
+    """
+
+    def __init__(self, directory: Path, run_dir: Path, rank: int, ranks: list[int]) -> None:
+        self.directory = directory
+        self.run_dir = run_dir
+        self.rank = rank
+        self.ranks = ranks
+
+    def source(self) -> StoredSource:
+        """Return what a `Subscription` reads from: the events that the log holds now."""
+        return StoredSource(self.directory)
+
+    def events(
+        self,
+        *,
+        types: Collection[type[Event] | str] | None = None,
+        every: Every = None,
+        reduce: Reduce = None,
+        keys: Collection[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        latest: bool = False,
+    ) -> Iterator[Event]:
+        """Yield the events in the order of the log.
+
+        Args:
+            types: Event types (or tags) to yield; all when None.
+            every: When step and batch events pass; see `eventlog.every`.
+            reduce: What becomes of the values between two ticks.
+            keys: Glob patterns of value names to keep.
+            start, stop: The first seq, and the one to stop before.
+            latest: Leave out what a later attempt logged again, step by step.
+        """
+        subscription = self._subscription(types, every, reduce, keys, start, latest)
+        while (ready := subscription.pull()) is not None:
+            for event in ready.events:
+                if stop is not None and event.seq >= stop:
+                    return
+                yield event
+
+    async def aevents(
+        self,
+        *,
+        types: Collection[type[Event] | str] | None = None,
+        every: Every = None,
+        reduce: Reduce = None,
+        keys: Collection[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        latest: bool = False,
+    ) -> AsyncIterator[Event]:
+        """Yield the events, letting other tasks run in between; see `events`."""
+        subscription = self._subscription(types, every, reduce, keys, start, latest)
+        while (ready := subscription.pull()) is not None:
+            for event in ready.events:
+                if stop is not None and event.seq >= stop:
+                    return
+                yield event
+            await anyio.lowlevel.checkpoint()
+
+    def _subscription(
+        self,
+        types: Collection[type[Event] | str] | None,
+        every: Every,
+        reduce: Reduce,
+        keys: Collection[str] | None,
+        start: int,
+        latest: bool,
+    ) -> Subscription:
+        return Subscription(
+            self.source(),
+            types=types,
+            every=every,
+            reduce=reduce,
+            keys=keys,
+            start=start,
+            attempts=Attempts.scan(self.directory) if latest else None,
+        )
+
+    def header(self) -> SegmentHeader | None:
+        """Return the newest segment's header that can be read."""
+        for _, path in reversed(list_segments(self.directory)):
+            segment = Segment(path)
+            header = segment.header
+            segment.close()
+            if header is not None:
+                return header
+        return None
+
+    def run_info(self) -> RunInfo:
+        """Return what the log knows of its run, as a sink would be told at its beginning.
+
+        The config holds everything that became known by the end.
+        """
+        started = self._started()
+        header = self.header()
+        if started is None:
+            return RunInfo(
+                run_id=header.run_id if header else self.run_dir.name,
+                project=header.project if header else "",
+                name=self.run_dir.name,
+                run_dir=self.run_dir,
+                directory=self.run_dir,
+                rank=self.rank,
+                replayed=True,
+            )
+        return RunInfo(
+            run_id=started.run_id,
+            project=started.project,
+            name=started.name or started.run_id,
+            config=started.config,
+            tags=tuple(started.tags),
+            group=started.group,
+            notes=started.notes,
+            provenance=started.provenance,
+            rank=self.rank,
+            world_size=started.world_size,
+            attempt=1,
+            run_dir=self.run_dir,
+            directory=self.run_dir,
+            replayed=True,
+        )
+
+    def _started(self) -> RunStarted | None:
+        """Return the last `RunStarted`, with all that became known of the config."""
+        started: RunStarted | None = None
+        config: dict[str, Any] = {}
+        for _, path in list_segments(self.directory):
+            segment = Segment(path)
+            for latched in latched_events(segment):
+                if isinstance(latched, RunStarted):
+                    started = latched
+                    config |= latched.config
+            segment.close()
+        # run events are few, and blocks without any are passed by unread
+        for event in self.events(types=[RunStarted, ConfigUpdated]):
+            if isinstance(event, RunStarted):
+                started = event
+            if isinstance(event, RunStarted | ConfigUpdated):
+                config |= event.config
+        return None if started is None else msgspec.structs.replace(started, config=config)
+
+    def summary(self) -> LogSummary:
+        """Return what the log holds, without decoding its events."""
+        events = blocks = size = 0
+        first: int | None = None
+        last: int | None = None
+        low, high = 2**63 - 1, -1
+        attempts = 0
+        dropped: dict[str, int] = {}
+        damage: list[Damage] = []
+        paths = list_segments(self.directory)
+        next_seq = 0
+        for _, path in paths:
+            segment = Segment(path)
+            size += segment.size
+            if segment.header is not None:
+                attempts = max(attempts, segment.header.attempt)
+            at = segment.start
+            for block in segment.scan(damaged=damage.append):
+                at = block.end
+                header = block.header
+                if header.kind == BlockKind.GAP:
+                    gap = decode_record(segment.payload(block), Gap)
+                    dropped = {k: max(n, dropped.get(k, 0)) for k, n in gap.dropped.items()}
+                if header.kind != BlockKind.EVENTS:
+                    continue
+                if segment.stored_payload(block) is None:
+                    length = block.end - block.offset
+                    damage.append(Damage(path, block.offset, length, "damaged payload"))
+                    continue
+                blocks += 1
+                if header.first_seq >= next_seq:
+                    events += header.count
+                next_seq = max(next_seq, header.first_seq + header.count)
+                first = header.first_time if first is None else min(first, header.first_time)
+                last = header.last_time if last is None else max(last, header.last_time)
+                low, high = min(low, header.min_step), max(high, header.max_step)
+            if segment.size > at:
+                left = segment.size - at
+                damage.append(Damage(path, at, left, "a tail that is no block"))
+            segment.close()
+        return LogSummary(
+            events,
+            blocks,
+            len(paths),
+            size,
+            first,
+            last,
+            (low, high) if high >= 0 else None,
+            attempts,
+            dropped,
+            damage,
+            self.status(),
+        )
+
+    def status(self) -> Status | str:
+        """Return finished, failed, interrupted, running, or killed when it ended without a word."""
+        end: RunFinished | None = None
+        for event in self.events(types=[RunStarted, RunFinished]):
+            end = event if isinstance(event, RunFinished) else None
+        if end is not None:
+            return end.status
+        return "running" if _platform.lock_is_held(self.directory / "lock") else "killed"
+
+    def __repr__(self) -> str:
+        return f"<Log {str(self.run_dir)!r}, rank {self.rank}>"
+
+
+def open_log(path: str | os.PathLike[str], rank: int | None = None) -> Log:
+    """Open the log at a path: of a run that is over, was killed, or still goes on.
+
+    Args:
+        path: A run's directory, or that of one of its ranks.
+        rank: Which rank's log, for a run's directory; the lowest one by default.
+
+    Raises:
+        NotALogError: There is none; says what is there.
+    """
+    directory = Path(path)
+    match = _RANK.match(directory.name)
+    if match and list_segments(directory):
+        number = int(match.group(1))
+        return Log(directory, directory.parent, number, _ranks(directory.parent))
+    if not directory.exists():
+        raise NotALogError(f"{directory} does not exist")
+    if directory.is_file():
+        raise NotALogError(f"{directory} is a file; give the run's directory")
+    ranks = _ranks(directory)
+    if rank is None and ranks:
+        rank = ranks[0]
+    if rank is None or rank not in ranks:
+        raise NotALogError(_nothing_there(directory, rank, ranks))
+    return Log(directory / f"rank-{rank}", directory, rank, ranks)
+
+
+def _ranks(run_dir: Path) -> list[int]:
+    found = []
+    for child in run_dir.iterdir():
+        match = _RANK.match(child.name)
+        if match and child.is_dir() and list_segments(child):
+            found.append(int(match.group(1)))
+    return sorted(found)
+
+
+def _nothing_there(directory: Path, rank: int | None, ranks: list[int]) -> str:
+    if ranks:
+        return f"{directory} has no log of rank {rank}; it has: {', '.join(map(str, ranks))}"
+    runs = sorted(p.parent.name for p in directory.glob("*/rank-*") if p.is_dir())[:5]
+    if runs:
+        return f"{directory} is no run; it holds runs: {', '.join(dict.fromkeys(runs))}"
+    return f"{directory} holds no event log (no rank-<n>/*.elog)"

@@ -1,0 +1,89 @@
+"""Which events still hold after rewinds and resumes: the latest attempt wins, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from eventlog.codec import decode_events
+from eventlog.events import Event, Rewound
+from eventlog.exceptions import CodecError
+from eventlog.log.files import Scanned, Segment, list_segments
+from eventlog.log.layout import BlockKind, Content, content_of
+
+__all__ = ["Attempts"]
+
+_Spans = dict[tuple[int, str], tuple[int, int]]
+
+
+class Attempts:
+    """The attempts of a log, and what the later ones took the place of.
+
+    On each axis an attempt takes the place of earlier ones from its first step to its last one.
+    A rewind says where it starts: what was logged there and after, up to where the new attempt
+    got, is superseded even where the new one logged less often. What lies after that stays.
+
+    Args:
+        spans: (first, last) step by (attempt, axis).
+    """
+
+    def __init__(self, spans: Mapping[tuple[int, str], tuple[int, int]]) -> None:
+        self.spans = dict(spans)
+        self.latest = max((attempt for attempt, _ in spans), default=1)
+        self._by_axis: dict[str, list[tuple[int, int, int]]] = {}
+        for (attempt, axis), (first, last) in spans.items():
+            self._by_axis.setdefault(axis, []).append((attempt, first, last))
+
+    @classmethod
+    def scan(cls, directory: Path) -> Attempts:
+        """Read the spans off a log: off its block headers, but for named axes and rewinds."""
+        spans: _Spans = {}
+        for _, path in list_segments(directory):
+            segment = Segment(path)
+            if segment.header is not None:
+                _scan_segment(segment, segment.header.attempt, spans)
+            segment.close()
+        return cls(spans)
+
+    def superseded(self, event: Event) -> bool:
+        """Whether a later attempt covers the step of this event again."""
+        if event.attempt >= self.latest or event.step is None:
+            return False
+        if content_of(type(event)) is Content.RUN:
+            return False
+        return any(
+            attempt > event.attempt and first <= event.step <= last
+            for attempt, first, last in self._by_axis.get(event.axis, ())
+        )
+
+
+def _scan_segment(segment: Segment, attempt: int, spans: _Spans) -> None:
+    for block in segment.scan():
+        header = block.header
+        if header.kind != BlockKind.EVENTS:
+            continue
+        if header.flags & Content.NAMED_AXIS or (header.flags & Content.RUN and attempt > 1):
+            for event in _events(segment, block):
+                _extend(spans, attempt, event)
+        elif header.max_step >= 0:
+            _widen(spans, (attempt, "step"), header.min_step, header.max_step)
+
+
+def _events(segment: Segment, block: Scanned) -> list[Event]:
+    try:
+        return decode_events(segment.payload(block))
+    except CodecError:
+        return []
+
+
+def _extend(spans: _Spans, attempt: int, event: Event) -> None:
+    if isinstance(event, Rewound):
+        # a start without an end: it covers what the new attempt reaches
+        _widen(spans, (attempt, "step"), event.to_step, -1)
+    elif event.step is not None and content_of(type(event)) is not Content.RUN:
+        _widen(spans, (attempt, event.axis), event.step, event.step)
+
+
+def _widen(spans: _Spans, key: tuple[int, str], first: int, last: int) -> None:
+    low, high = spans.get(key, (first, last))
+    spans[key] = (min(low, first), max(high, last))

@@ -1,0 +1,164 @@
+"""The inbox: what was emitted and not yet taken by the writer.
+
+Emitting is an append to a deque: no lock, no system call. `room` is the only thing that the
+emitting side looks at; it is 0 whenever an event needs more than that look: when the inbox is full,
+closed, or belongs to another process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Protocol, TypeAlias
+
+from eventlog.events import Event
+
+__all__ = ["Barrier", "Deferred", "Inbox", "Item"]
+
+EVENT_BYTES = 400
+"""What an event with a few scalars takes in memory; larger ones say so themselves."""
+
+
+class Deferred(Protocol):
+    """An event of which a part is made on the writer's thread: a blob, a histogram's bins."""
+
+    size: int
+
+    @property
+    def ready(self) -> bool:
+        """False while the value is still on its way from a device; never waits for it."""
+        ...
+
+    def resolve(self) -> Event:
+        """Return the event. What it raises is counted, and the event dropped."""
+        ...
+
+
+class Barrier:
+    """A mark in the stream of events: reached once everything before it was written."""
+
+    size = 0
+    ready = True
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.seq = -1
+
+    def reach(self, seq: int) -> None:
+        """Say that all events before `seq` were written."""
+        self.seq = seq
+        self._event.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it is reached; False when that takes longer than `timeout` seconds."""
+        return self._event.wait(timeout)
+
+
+Item: TypeAlias = "Event | Deferred | Barrier"
+
+
+class Inbox:
+    """A bounded queue from the emitting threads to the writer.
+
+    Attributes:
+        items: What waits, oldest first.
+        room: An event may be appended to `items` as it is while ``len(items) < room``; otherwise
+            it must go through `put`.
+        dropped: Events that were not taken, by reason.
+    """
+
+    def __init__(
+        self,
+        max_events: int = 1_000_000,
+        max_bytes: int = 256 * 1024 * 1024,
+        *,
+        high_water: int = 32_768,
+        reserve: int = 1_000,
+    ) -> None:
+        self.items: deque[Item] = deque()
+        self.room = min(high_water, max_events)
+        self.dropped: dict[str, int] = {}
+        self.wake = threading.Event()
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._high_water = min(high_water, max_events)
+        self._reserve = reserve
+        self._extra = 0
+        self._lock = threading.Lock()
+        self._refuse = ""
+        self._marks = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait."""
+        return max(0, len(self.items) - self._marks)
+
+    @property
+    def dropped_total(self) -> int:
+        return sum(tuple(self.dropped.values()))
+
+    def put(self, item: Item, *, size: int = 0, reserved: bool = False) -> bool:
+        """Append an item if it may be; count it as dropped otherwise.
+
+        Args:
+            item: An event, or what becomes one.
+            size: Bytes over those of a small event.
+            reserved: Whether it may use the space that telemetry may not: run and model events.
+        """
+        with self._lock:
+            if self._refuse:
+                self._count(self._refuse)
+                return False
+            waiting = len(self.items)
+            events = self._max_events + (self._reserve if reserved else 0)
+            room = self._max_bytes - self._extra - size
+            if waiting >= events or (waiting * EVENT_BYTES > room and not reserved):
+                self._count("inbox_full")
+                self.wake.set()
+                return False
+            self._extra += size
+            self._marks += isinstance(item, Barrier)
+            self.items.append(item)
+        if waiting >= self._high_water:
+            self.wake.set()
+        return True
+
+    def drop(self, reason: str) -> None:
+        """Count an event that was not even offered."""
+        with self._lock:
+            self._count(reason)
+
+    def _count(self, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+    def take(self, n: int) -> list[Item]:
+        """Remove up to `n` items, up to the first one that is not ready. For the writer alone."""
+        items = self.items
+        popleft = items.popleft
+        taken: list[Item] = []
+        for _ in range(min(n, len(items))):
+            item = items[0]
+            if not isinstance(item, Event):
+                if not item.ready:
+                    break
+                with self._lock:
+                    self._extra -= item.size
+                    self._marks -= isinstance(item, Barrier)
+            taken.append(popleft())
+        return taken
+
+    def refuse(self, reason: str) -> None:
+        """Take nothing more; what comes is counted under `reason`."""
+        with self._lock:
+            self._refuse = reason
+            self.room = 0
+
+    def abandon(self) -> None:
+        """Forget everything: this is a forked child's copy of its parent's inbox."""
+        self._lock = threading.Lock()
+        self.wake = threading.Event()
+        self.items.clear()
+        self.dropped = {}
+        self._extra = 0
+        self._marks = 0
+        self.refuse("forked")

@@ -1,0 +1,123 @@
+"""What the blocks hold that are not events: the segment's header, clock pairs and gaps."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TypeVar
+
+import msgspec
+
+from eventlog.codec import decode_events, encode_foreign
+from eventlog.events import Event
+from eventlog.exceptions import CodecError
+
+__all__ = ["ClockPair", "Gap", "SegmentHeader", "decode_record", "encode_record", "unpack"]
+
+FORMAT_VERSION = 1
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """The first block of a segment: enough to understand the segment by itself.
+
+    Attributes:
+        uuid: 16 bytes; seeds the header checksums of the blocks that follow.
+        base_seq: The first seq that the segment can hold.
+        attempt: Of all events in the segment; a rewind starts a new one.
+        mono, wall: A pair of clock readings, ns.
+        latched: Encoded events that say how the run stands: its `RunStarted` with the config of
+            now, the last `ModelUpdateEvent`.
+    """
+
+    format: int = FORMAT_VERSION
+    uuid: bytes
+    run_id: str
+    project: str = ""
+    rank: int = 0
+    attempt: int = 1
+    base_seq: int = 0
+    mono: int = 0
+    wall: int = 0
+    host: str = ""
+    pid: int = 0
+    writer: str = ""
+    latched: bytes = b""
+
+    def latched_events(self) -> list[Event]:
+        """Decode what is latched.
+
+        Raises:
+            CodecError: It is damaged, though its checksum holds.
+        """
+        return decode_events(self.latched) if self.latched else []
+
+
+class ClockPair(msgspec.Struct, frozen=True, kw_only=True):
+    """Both clocks, read together: written as a heartbeat, and when the wall clock was set."""
+
+    mono: int
+    wall: int
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that were emitted but are not in the log.
+
+    Attributes:
+        dropped: How many, by reason, since the gap before.
+    """
+
+    dropped: dict[str, int]
+
+
+def encode_record(record: msgspec.Struct) -> bytes:
+    """Encode a payload that is a map."""
+    return msgspec.msgpack.encode(record)
+
+
+def decode_record(payload: bytes, kind: type[T]) -> T:
+    """Decode a payload that is a map.
+
+    Raises:
+        CodecError: It is something else.
+    """
+    try:
+        return msgspec.msgpack.decode(payload, type=kind)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+        raise CodecError(f"not a {kind.__name__}: {error}") from None
+
+
+def encode_latched(events: list[Event]) -> bytes:
+    """Encode events for a segment's header."""
+    return encode_foreign(events)
+
+
+def unpack(payload: bytes, codec: int, limit: int) -> bytes:
+    """Undo a payload's codec, taking no more memory than `limit` bytes for the result.
+
+    Raises:
+        CodecError: The codec is unknown or not installed, the payload damaged or too large.
+    """
+    if codec == 0:
+        return payload
+    if codec == 1:
+        inflate = zlib.decompressobj()
+        try:
+            data = inflate.decompress(payload, limit)
+        except zlib.error as error:
+            raise CodecError(f"damaged zlib payload: {error}") from None
+        if inflate.unconsumed_tail or not inflate.eof:
+            raise CodecError(f"a payload that is cut, or larger than {limit} bytes when unpacked")
+        return data
+    if codec == 2:
+        try:
+            import zstandard
+        except ImportError:
+            raise CodecError(
+                "this log is compacted with zstd; install it: pip install zstandard"
+            ) from None
+        try:
+            return zstandard.ZstdDecompressor().stream_reader(payload).read(limit)
+        except zstandard.ZstdError as error:
+            raise CodecError(f"damaged zstd payload: {error}") from None
+    raise CodecError(f"unknown codec {codec}: written by a newer eventlog?")

@@ -1,0 +1,137 @@
+"""Writing segments: blocks into files that are only ever appended to."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from eventlog import _platform
+from eventlog.codec import json_schema
+from eventlog.log.files import segment_path
+from eventlog.log.layout import FILE_MAGIC, BlockKind, Codec, header_seed, pack_block
+from eventlog.log.records import SegmentHeader, encode_record
+
+__all__ = ["OS_FILES", "Files", "OsFiles", "SegmentWriter"]
+
+_IOV_MAX = 512
+
+
+class Files(Protocol):
+    """The system calls of the writer, in one place, so that tests can have them fail."""
+
+    def create(self, path: Path) -> int: ...
+    def writev(self, fd: int, buffers: Sequence[bytes]) -> int: ...
+    def fdatasync(self, fd: int) -> None: ...
+    def close(self, fd: int) -> None: ...
+
+
+class OsFiles:
+    """The system's own."""
+
+    def create(self, path: Path) -> int:
+        """Create a file that must not exist, to append to.
+
+        Raises:
+            OSError: It exists, or cannot be made.
+        """
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        return os.open(path, flags, 0o666)
+
+    def writev(self, fd: int, buffers: Sequence[bytes]) -> int:
+        """Append; returns how many bytes were taken."""
+        return os.writev(fd, buffers)
+
+    def fdatasync(self, fd: int) -> None:
+        """Wait until what was written is on the disk."""
+        _platform.fdatasync(fd)
+
+    def close(self, fd: int) -> None:
+        """Let go of a file."""
+        os.close(fd)
+
+
+OS_FILES = OsFiles()
+
+
+class SegmentWriter:
+    """One segment that is being written.
+
+    Attributes:
+        seed: For the headers of the blocks to be appended.
+        size: Bytes in it.
+    """
+
+    def __init__(self, directory: Path, header: SegmentHeader, files: Files = OS_FILES) -> None:
+        """Create the segment's file and write what every segment starts with.
+
+        Raises:
+            OSError: That failed; nothing that a reader would take for events is left behind.
+        """
+        self._files = files
+        self.seed = header_seed(header.uuid)
+        self.path = segment_path(directory, header.base_seq)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._fd = self._create(directory)
+        self.size = 0
+        payload = encode_record(header)
+        schema = zlib.compress(msgspec.json.encode(json_schema()))
+        try:
+            self.append(
+                [
+                    FILE_MAGIC,
+                    pack_block(BlockKind.HEADER, payload, seed=0),
+                    payload,
+                    pack_block(BlockKind.SCHEMA, schema, seed=self.seed, codec=Codec.ZLIB),
+                    schema,
+                ]
+            )
+        except OSError:
+            self.close()
+            raise
+
+    def _create(self, directory: Path) -> int:
+        try:
+            return self._files.create(self.path)
+        except FileExistsError:
+            # left by a process that died before its first event; a reader that has it open
+            # notices the other inode
+            temporary = directory / f".{self.path.name}.{os.getpid()}"
+            fd = self._files.create(temporary)
+            os.replace(temporary, self.path)
+            return fd
+
+    def append(self, buffers: list[bytes]) -> None:
+        """Write the buffers, all of them.
+
+        Raises:
+            OSError: Some may have been written, the last one in part; the segment must be left.
+        """
+        queue = deque(buffers)
+        while queue:
+            written = self._files.writev(self._fd, list(islice(queue, _IOV_MAX)))
+            self.size += written
+            while queue and written >= len(queue[0]):
+                written -= len(queue.popleft())
+            if written:
+                queue[0] = queue[0][written:]
+
+    def sync(self) -> None:
+        """Wait until everything that was appended is on the disk.
+
+        Raises:
+            OSError: It may not be, and a second try would not tell.
+        """
+        self._files.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Let go of the file; may be called twice."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._files.close(fd)

@@ -1,0 +1,55 @@
+"""The source of a log on disk that this process does not write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from eventlog.log.files import Damage, FileReader, last_valid_seq, list_segments
+from eventlog.log.source import Reader
+
+__all__ = ["StoredSource"]
+
+
+class StoredSource:
+    """The events that a log holds now: a source that has ended.
+
+    Attributes:
+        readers: The places that were opened in it; each knows the damage that it met.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.readers: list[FileReader] = []
+        segments = list_segments(directory)
+        self._first = segments[0][0] if segments else 0
+        self._end = last_valid_seq(directory)
+
+    @property
+    def first(self) -> int:
+        return self._first
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    @property
+    def synced(self) -> int:
+        return self._end
+
+    @property
+    def closed(self) -> bool:
+        return True
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What the readers could not read."""
+        return [damage for reader in self.readers for damage in reader.damage]
+
+    def open_reader(self) -> Reader:
+        reader = FileReader(self.directory)
+        self.readers.append(reader)
+        return reader
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None

@@ -1,0 +1,850 @@
+"""A run: what training code talks to. Synchronous, never waiting, the same with and without `with`."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import anyio
+import msgspec
+
+from eventlog._config import plain_config, redact_text
+from eventlog._counters import Counters
+from eventlog._names import new_run_id, safe_name
+from eventlog._provenance import provenance
+from eventlog._run_media import MediaMethods
+from eventlog._values import PLAIN
+from eventlog.cadence.gate import Gate
+from eventlog.cadence.window import Reduce
+from eventlog.clock import monotonic_ns
+from eventlog.delivery import Deadlines, Delivery, Port, Retry, SinkStatistics
+from eventlog.events import (
+    BatchEvent,
+    ConfigUpdated,
+    EpochEvent,
+    Event,
+    Flushed,
+    ModelUpdateEvent,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    Status,
+    StepEvent,
+    SummaryUpdated,
+)
+from eventlog.exceptions import EventlogError, SinkLoadError
+from eventlog.log.inbox import Barrier
+from eventlog.log.writer import WriterStatistics
+from eventlog.recorder import Recorder
+from eventlog.sinks.base import RunInfo
+from eventlog.sinks.select import Sinks, SinkSpec, select_sinks
+from eventlog.subscription import Every, Subscription
+
+__all__ = ["CloseReport", "Run", "RunStatistics", "SinkHandle", "current_run"]
+
+logger = logging.getLogger("eventlog")
+
+
+class RunStatistics(NamedTuple):
+    """What became of everything that was logged.
+
+    Attributes:
+        log: ``emitted = written + dropped + queued``.
+        sinks: By alias: ``read = delivered + filtered + dead + in_flight``.
+        rejected: Values that could not be recorded, by reason.
+        thinned: Calls that `record=` left out.
+    """
+
+    log: WriterStatistics
+    sinks: dict[str, SinkStatistics]
+    rejected: dict[str, int]
+    thinned: int
+
+
+class CloseReport(NamedTuple):
+    """What was done in time.
+
+    Attributes:
+        complete: Whether everything was written and delivered.
+        written: Whether everything is in the log.
+        left: Events not delivered yet, by sink; they are in the log, and `eventlog replay`
+            brings them where they belong.
+    """
+
+    complete: bool
+    written: bool
+    left: dict[str, int]
+
+
+class SinkHandle(NamedTuple):
+    """A sink of a run, as it is now.
+
+    Attributes:
+        state: waiting, opening, open, retrying, closed or failed.
+        url: Where to look.
+        run_id: The run's id in that tracker.
+        tracker: The SDK's own object, where the sink runs in this process.
+        error: What went wrong last; None when all is well.
+    """
+
+    alias: str
+    state: str
+    url: str | None
+    run_id: str | None
+    tracker: Any
+    error: str | None
+
+
+class RunConfig:
+    """The hyperparameters of a run: read as a mapping, extended by `update`."""
+
+    def __init__(self, run: Run, values: dict[str, Any]) -> None:
+        self._run = run
+        self._values = values
+
+    def update(self, values: Any = None, /, **more: Any) -> None:
+        """Add or replace hyperparameters; every sink is told.
+
+        Args:
+            values: A mapping, dataclass, namespace or the like.
+            more: Single ones.
+        """
+        plain = plain_config(values) | plain_config(more)
+        if plain:
+            self._values |= plain
+            self._run._put_reserved(ConfigUpdated(config=plain, **self._run._axes(None, None)))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update({key: value})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a copy, with secrets redacted."""
+        return dict(self._values)
+
+
+class RunSummary:
+    """Values that stand for the whole run, such as its best accuracy."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._values: dict[str, Any] = {}
+
+    def update(self, values: Any = None, /, **more: Any) -> None:
+        """Set summary values; every sink is told now, and once more at the end."""
+        plain = plain_config(values) | plain_config(more)
+        if plain:
+            self._values |= plain
+            self._run._put_reserved(SummaryUpdated(summary=plain, **self._run._axes(None, None)))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update({key: value})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return a copy."""
+        return dict(self._values)
+
+
+class Run(MediaMethods):
+    """A training run: a log on disk and any number of trackers.
+
+    Logging is an append to a queue in memory: it makes no system call, waits for nobody and
+    raises nothing for what a value or a tracker does.
+
+    Args:
+        project: What the run belongs to; also the directory under `dir`.
+        name: For people; the run's id by default.
+        dir: Runs lie in ``dir/<project>/<run id>``; None keeps the newest events in memory only.
+        config: Hyperparameters: a mapping, dataclass, namespace or the like.
+        sinks: A name, a sink, a function, "all", a list of these, or a mapping of aliases to
+            options, cadences, sinks or functions.
+        every: When step and batch events pass, for sinks that do not say: "10 steps or 30 s".
+        reduce: What becomes of the values between two ticks: last, mean, min, max, sum, count,
+            std, or a mapping of keys (or patterns) to these. None passes due events as they are.
+        group, tags, notes: For the trackers.
+        record: A cadence for what is recorded at all; everything by default.
+        resume: A run's id, "must" or "allow": go on with that run, or with the newest one of
+            this project (and name), as another attempt.
+        steps_per_epoch: Makes the epoch axis fractional: "0.1 epochs" works then.
+        strict: Raise `ValueRejectedError` for what cannot be recorded: for tests.
+        deadlines, retry: How long sinks may take, and how they are tried again.
+        close_timeout: Seconds that the end of the run may take.
+
+    Attributes:
+        id: Unique; also the directory's name.
+        dir: The run's directory, or None.
+        config, summary: See `RunConfig.update` and `RunSummary.update`.
+
+    Raises:
+        SinkNotFoundError: A sink that was named is not installed.
+        LogError: The log cannot be made, or another process writes it.
+        TypeError, ValueError: An argument is none that is accepted.
+
+    Counters belong to the thread that trains; `log` may be called from any.
+    """
+
+    def __init__(
+        self,
+        project: str,
+        name: str | None = None,
+        *,
+        dir: str | os.PathLike[str] | None = "runs",
+        config: Any = None,
+        sinks: Sinks = None,
+        every: Every = None,
+        reduce: Reduce = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        notes: str | None = None,
+        record: str | None = None,
+        resume: str | None = None,
+        steps_per_epoch: int | None = None,
+        strict: bool = False,
+        deadlines: Deadlines = Deadlines(),
+        retry: Retry = Retry(),
+        close_timeout: float = 30.0,
+    ) -> None:
+        if not isinstance(project, str) or not project:
+            raise TypeError(f"project must be a text that is not empty, not {project!r}")
+        specs = select_sinks(sinks, every, reduce)
+        values = plain_config(config)
+        self._record = None if record is None else Gate(record)
+        base = None if dir is None else Path(dir) / safe_name(project)
+        self.project = project
+        self.id, resumed = _choose_run(base, resume, name)
+        self.name = name or self.id
+        self.dir = None if base is None else base / self.id
+        self.config = RunConfig(self, values)
+        self.summary = RunSummary(self)
+        self._tags = tuple(tags)
+        self._group = group
+        self._notes = notes
+        self._close_timeout = close_timeout
+        self._counters = Counters(steps_per_epoch)
+        self._plain = record is None and steps_per_epoch is None
+        self._thinned = 0
+        self._dues: dict[str, Gate] = {}
+        self._status: Status | None = None
+        self._report: CloseReport | None = None
+        self._closing = threading.Lock()
+        self._uncaught = _uncaught()
+        self._provenance = provenance()
+        self._recorder = recorder = Recorder(
+            self.dir, run_id=self.id, project=project, strict=strict
+        )
+        self._attempt = recorder.attempt
+        self._inbox = recorder.inbox
+        self._items = recorder.inbox.items
+        if self.dir is not None and not resumed:
+            _write_manifest(self.dir, {"run_id": self.id, "project": project, "name": self.name})
+        self._delivery = Delivery(recorder.source)
+        self._failed: dict[str, SinkHandle] = {}
+        self._progress = threading.Event()
+        self._add_sinks(specs, deadlines, retry)
+        self._put_reserved(self._started())
+        recorder.start()
+        self._thread = threading.Thread(target=self._deliver, name="eventlog-delivery", daemon=True)
+        self._thread.start()
+        _open_runs.append(self)
+        _all_runs.add(self)
+        atexit.register(self._at_exit)
+
+    def _add_sinks(self, specs: list[SinkSpec], deadlines: Deadlines, retry: Retry) -> None:
+        for spec in specs:
+            subscription = Subscription(
+                self._recorder.source,
+                types=spec.types,
+                every=spec.every,
+                reduce=spec.reduce,
+                keys=spec.keys,
+                start=self._recorder.source.end,
+            )
+            try:
+                sink = spec.make()
+            except SinkLoadError as error:
+                # a plugin that is broken costs its own points, not the training
+                logger.warning("eventlog: %s; the run goes on without it", error)
+                self._failed[spec.alias] = SinkHandle(
+                    spec.alias, "failed", None, None, None, str(error)
+                )
+                continue
+            port = Port(
+                spec.alias,
+                sink,
+                subscription,
+                lambda alias=spec.alias: self._info(alias),  # type: ignore[misc]
+                deadlines=deadlines,
+                retry=retry,
+                progress=self._progress.set,
+            )
+            self._delivery.add(port)
+
+    def _info(self, alias: str) -> RunInfo:
+        return RunInfo(
+            run_id=self.id,
+            project=self.project,
+            name=self.name,
+            config=self.config.as_dict(),
+            tags=self._tags,
+            group=self._group,
+            notes=self._notes,
+            provenance=self._provenance,
+            attempt=self._attempt,
+            run_dir=self.dir,
+            directory=None if self.dir is None else self.dir / safe_name(alias),
+        )
+
+    def _started(self) -> RunStarted:
+        return RunStarted(
+            run_id=self.id,
+            project=self.project,
+            name=self.name,
+            config=self.config.as_dict(),
+            tags=list(self._tags),
+            group=self._group,
+            notes=self._notes,
+            provenance=self._provenance,
+            **self._axes(None, None),
+        )
+
+    def _deliver(self) -> None:
+        try:
+            anyio.run(self._delivery.run)
+        except Exception:
+            logger.exception("eventlog: delivery ended; the log goes on")
+        self._progress.set()
+
+    # -- logging ------------------------------------------------------------------------------
+
+    def step(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        step: int | None = None,
+        *,
+        batch: int | None = None,
+        epoch: float | None = None,
+        every: str | None = None,
+        **scalars: Any,
+    ) -> None:
+        """Log values at the current step, and count the step.
+
+        Args:
+            values: A mapping; nested ones are flattened, with ``/`` between the names.
+            step, batch, epoch: Where this is, if you count yourself; counting goes on from there.
+            every: Log only when this cadence is due; the step is counted in any case.
+            scalars: Single values: numbers, strings, 0-d arrays and tensors, or functions that
+                are called when due.
+        """
+        counters = self._counters
+        if (
+            values is None
+            and step is None
+            and batch is None
+            and epoch is None
+            and every is None
+            and len(self._items) < self._inbox.room
+            and self._plain
+        ):
+            for value in scalars.values():
+                if type(value) not in PLAIN:
+                    break
+            else:
+                at = counters.step
+                self._items.append(
+                    StepEvent(
+                        monotonic_ns(), at, counters.batch, counters.epoch, scalars, "step",
+                        0, self._attempt,
+                    )
+                )  # fmt: skip
+                counters.step = at + 1
+                return
+        self._log(StepEvent, values, scalars, step, batch, epoch, every, None)
+        counters.step += 1
+
+    def log(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        step: int | None = None,
+        *,
+        batch: int | None = None,
+        epoch: float | None = None,
+        axis: str | None = None,
+        every: str | None = None,
+        **scalars: Any,
+    ) -> None:
+        """Log values at the current step, without counting it; see `step`.
+
+        Args:
+            values, step, batch, epoch, every, scalars: As for `step`.
+            axis: The name of an axis of its own that `step` counts, such as "val_step"; it has
+                no effect on the run's step.
+        """
+        if (
+            values is None
+            and step is None
+            and axis is None
+            and batch is None
+            and epoch is None
+            and every is None
+            and len(self._items) < self._inbox.room
+            and self._plain
+        ):
+            for value in scalars.values():
+                if type(value) not in PLAIN:
+                    break
+            else:
+                counters = self._counters
+                self._items.append(
+                    StepEvent(
+                        monotonic_ns(), counters.step, counters.batch, counters.epoch, scalars,
+                        "step", 0, self._attempt,
+                    )
+                )  # fmt: skip
+                return
+        self._log(StepEvent, values, scalars, step, batch, epoch, every, axis)
+
+    def batch(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        batch: int | None = None,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
+        every: str | None = None,
+        **scalars: Any,
+    ) -> None:
+        """Log values at the current batch, and count the batch; see `step`."""
+        self._log(BatchEvent, values, scalars, step, batch, epoch, every, None)
+        self._counters.batch += 1
+
+    def epoch(
+        self,
+        values: Mapping[str, Any] | None = None,
+        /,
+        epoch: float | None = None,
+        *,
+        step: int | None = None,
+        batch: int | None = None,
+        every: str | None = None,
+        **scalars: Any,
+    ) -> None:
+        """Log values of the epoch that ends here, and count it; see `step`.
+
+        The event's epoch is the number of the epoch that ended, from 0.
+        """
+        ended: float = self._counters.epoch if epoch is None else epoch
+        self._log(EpochEvent, values, scalars, step, batch, ended, every, None)
+        self._counters.epoch += 1
+        self._counters.epoch_step = self._counters.step
+
+    def _log(
+        self,
+        kind: type[Event],
+        values: Mapping[str, Any] | None,
+        scalars: dict[str, Any],
+        step: Any,
+        batch: Any,
+        epoch: Any,
+        every: str | None,
+        axis: str | None,
+    ) -> None:
+        """Log what the short way in `step` and `log` does not take."""
+        recorder = self._recorder
+        place = self._counters.place(step, batch, epoch, own_axis=axis is not None)
+        if place.rejected:
+            recorder.rejections.add(place.rejected)
+        if every is not None and not self.due(every):
+            return
+        if recorder.foreign:
+            self._refuse_foreign()
+        event = kind(
+            monotonic_ns(),
+            place.step,
+            place.batch,
+            place.epoch,
+            {},
+            axis or "step",
+            0,
+            self._attempt,
+        )
+        if (
+            self._record is not None
+            and kind is not EpochEvent
+            and not self._record.enter(event).due
+        ):
+            self._thinned += 1
+            return
+        if values is None:
+            given: Mapping[str, Any] = scalars
+        elif isinstance(values, Mapping):
+            given = {**values, **scalars} if scalars else values
+        else:
+            advice = f"values must be a mapping of names to values, not {type(values).__name__}"
+            recorder.rejections.add([("values", "not_a_mapping", advice)])
+            given = scalars
+        recorder.offer(event, given)
+
+    def due(self, every: str) -> bool:
+        """Whether a cadence is due at the current step: for values that are dear to compute.
+
+        All calls with the same text at the same step get the same answer.
+
+        Raises:
+            CadenceError: The text is wrong.
+        """
+        gate = self._dues.get(every)
+        if gate is None:
+            gate = self._dues[every] = Gate(every)
+        counters = self._counters
+        probe = StepEvent(monotonic_ns(), counters.step, counters.batch, counters.fractional_epoch)
+        return gate.enter(probe).due
+
+    def model_updated(self, kind: str = "update", /, **summary: Any) -> None:
+        """Say that the model itself changed: pruned, quantised, frozen, grown.
+
+        Args:
+            kind: What was done, in a word.
+            summary: What changed, in plain values; numbers become values of the event.
+        """
+        plain = plain_config(summary)
+        event = ModelUpdateEvent(kind=kind, summary=plain, **self._axes(None, None))
+        numbers = {k: v for k, v in plain.items() if isinstance(v, int | float)}
+        for gate in self._dues.values():
+            gate.model_updated(event)
+        if self._record is not None:
+            self._record.model_updated(event)
+        self._put_reserved(msgspec.structs.replace(event, values=numbers))
+
+    def emit(self, event: Event) -> bool:
+        """Log an event of any type, your own included.
+
+        Axes that it does not have are filled in, its time is now, its values are made plain.
+
+        Returns:
+            False when it was dropped; `statistics` says why.
+
+        Raises:
+            TypeError: It is no event.
+        """
+        if not isinstance(event, Event):
+            raise TypeError(f"event must be an Event, not {type(event).__name__}")
+        axes = self._axes(event.step, event.axis if event.axis != "step" else None)
+        if event.batch is not None:
+            axes["batch"] = event.batch
+        if event.epoch is not None:
+            axes["epoch"] = event.epoch
+        placed = msgspec.structs.replace(event, **axes, seq=-1, wall=0)
+        return self._recorder.offer(placed, dict(event.values))
+
+    def _axes(self, step: Any, axis: str | None) -> dict[str, Any]:
+        place = self._counters.place(step, None, None, own_axis=True)
+        if place.rejected:
+            self._recorder.rejections.add(place.rejected)
+        return {
+            "mono": monotonic_ns(),
+            "step": place.step,
+            "batch": place.batch,
+            "epoch": place.epoch,
+            "axis": axis or "step",
+            "attempt": self._attempt,
+        }
+
+    def _put_reserved(self, event: Event) -> None:
+        if self._recorder.foreign:
+            self._refuse_foreign()
+        self._recorder.inbox.put(event, reserved=True)
+
+    def _refuse_foreign(self) -> None:
+        """Notice a fork that went past Python's own hooks: nobody would take what is put here."""
+        if self._recorder.inbox.room:
+            self._recorder.inbox.abandon()
+
+    # -- attempts -----------------------------------------------------------------------------
+
+    def rewind(self, step: int) -> None:
+        """Say that training goes back to a step: what was logged from there on is void.
+
+        Raises:
+            ValueError: `step` is no step.
+        """
+        place = self._counters.place(step, None, None, own_axis=True)
+        if place.rejected:
+            raise ValueError(place.rejected[0][2])
+        self._attempt += 1
+        self._counters.step = place.step or 0
+        self._dues.clear()
+        axes = self._axes(None, None) | {"batch": self._counters.batch or None}
+        self._put_reserved(Rewound(to_step=self._counters.step, **axes))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the run is, to be kept in a checkpoint of training."""
+        counters = self._counters
+        return {
+            "run_id": self.id,
+            "attempt": self._attempt,
+            "step": counters.step,
+            "batch": counters.batch,
+            "epoch": counters.epoch,
+            "epoch_step": counters.epoch_step,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned: the counters are set back, as by `rewind`.
+
+        Raises:
+            ValueError: It is no such state.
+        """
+        names = ("step", "batch", "epoch", "epoch_step")
+        if any(not isinstance(state.get(n), int) for n in names):
+            raise ValueError(f"state must be what state_dict() returned, not {state!r}")
+        counters = self._counters
+        fresh = counters.step == 0 and state["step"] and self._attempt == self._recorder.attempt
+        counters.batch, counters.epoch = state["batch"], state["epoch"]
+        counters.epoch_step = state["epoch_step"]
+        if fresh and state.get("run_id") != self.id:
+            counters.step = state["step"]
+        else:
+            self.rewind(state["step"])
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = 30.0) -> CloseReport:
+        """Wait until what was logged by now is in the log and with every sink.
+
+        Args:
+            timeout: Seconds; the report then says what is left.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._put_reserved(Flushed(**self._axes(None, None)))
+        barrier = Barrier()
+        if not self._inbox.put(barrier):
+            return self._report or CloseReport(True, True, {})
+        self._inbox.wake.set()
+        written = barrier.wait(timeout)
+        while written:
+            self._progress.clear()
+            behind = [
+                port
+                for port in self._delivery.ports.values()
+                if not port.finished and port.flushed_to < barrier.seq
+            ]
+            left = None if deadline is None else deadline - time.monotonic()
+            if not behind or (left is not None and left <= 0) or not self._thread.is_alive():
+                break
+            self._progress.wait(left)
+        remaining = self._remaining(barrier.seq if written else None)
+        return CloseReport(written and not remaining, written, remaining)
+
+    def _remaining(self, end: int | None) -> dict[str, int]:
+        end = self._recorder.source.end if end is None else end
+        return {
+            alias: end - port.flushed_to
+            for alias, port in self._delivery.ports.items()
+            if port.flushed_to < end and port.state != "closed"
+        }
+
+    def close(self, status: Status = "finished", timeout: float | None = None) -> CloseReport:
+        """End the run: write everything, deliver everything, close the sinks. May be called twice.
+
+        Args:
+            status: finished, failed or interrupted.
+            timeout: Seconds; `close_timeout` by default. What is left then stays in the log.
+        """
+        return self._close(status, None, timeout)
+
+    def _close(self, status: Status, error: str | None, timeout: float | None) -> CloseReport:
+        if self._recorder.foreign:
+            return CloseReport(True, True, {})
+        with self._closing:
+            if self._report is not None:
+                return self._report
+            timeout = self._close_timeout if timeout is None else timeout
+            deadline = time.monotonic() + timeout
+            self._put_reserved(
+                RunFinished(
+                    status=status,
+                    error=error,
+                    summary=self.summary.as_dict(),
+                    **self._axes(None, None),
+                )
+            )
+            written = self._recorder.stop(timeout)
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+            remaining = self._remaining(None)
+            degraded = self._recorder.writer.statistics().degraded
+            self._report = report = CloseReport(
+                written and not remaining and degraded is None, written and not degraded, remaining
+            )
+            self._status = status
+            atexit.unregister(self._at_exit)
+            if self in _open_runs:
+                _open_runs.remove(self)
+        self._say_what_is_left(report, timeout)
+        return report
+
+    def _say_what_is_left(self, report: CloseReport, timeout: float) -> None:
+        for alias, n in report.left.items():
+            port = self._delivery.ports[alias]
+            logger.warning(
+                "eventlog: sink %r has not taken %d events by the end (%s)%s",
+                alias,
+                n,
+                port.error or f"after {timeout:g} s",
+                f"; bring them there with: eventlog replay {self.dir} --sink {alias}"
+                if self.dir is not None
+                else "",
+            )
+
+    def _at_exit(self) -> None:
+        status, error = _status_of(_uncaught(), self._uncaught)
+        self._close(status, error, None)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        status, text = _status_of(error, None)
+        self._close(status, text, None)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a Run cannot be pickled: it has threads and an open log. Give the other process "
+            "run.dir, or let it make a Run of its own"
+        )
+
+    # -- looking ------------------------------------------------------------------------------
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that is going on, from 1."""
+        return self._attempt
+
+    @property
+    def url(self) -> str | None:
+        """Where to look at the run: the first sink's address or path, or the directory."""
+        for port in self._delivery.ports.values():
+            if port.sink.url is not None:
+                return port.sink.url
+        return None if self.dir is None else str(self.dir)
+
+    def sink(self, alias: str) -> SinkHandle:
+        """Return how a sink is.
+
+        Raises:
+            KeyError: There is none of that alias.
+        """
+        if alias in self._failed:
+            return self._failed[alias]
+        port = self._delivery.ports.get(alias)
+        if port is None:
+            known = ", ".join([*self._delivery.ports, *self._failed]) or "none"
+            raise KeyError(f"this run has no sink {alias!r}; its sinks: {known}")
+        sink = port.sink
+        return SinkHandle(alias, port.state, sink.url, sink.run_id, sink.tracker, port.error)
+
+    def statistics(self) -> RunStatistics:
+        """Account for everything that was logged and delivered."""
+        return RunStatistics(
+            self._recorder.writer.statistics(),
+            {alias: port.statistics() for alias, port in self._delivery.ports.items()},
+            dict(self._recorder.rejections.counts),
+            self._thinned,
+        )
+
+
+_open_runs: list[Run] = []
+_all_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+def current_run() -> Run | None:
+    """Return the run that was opened last and is not closed, or None."""
+    return _open_runs[-1] if _open_runs else None
+
+
+def _abandon_runs() -> None:
+    """Make a forked child's copies of its parent's runs harmless."""
+    for run in list(_all_runs):
+        run._recorder.inbox.abandon()
+        atexit.unregister(run._at_exit)
+    _open_runs.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_runs)
+
+
+def _uncaught() -> BaseException | None:
+    """Return the exception that ends the program, as the interpreter has noted it."""
+    if hasattr(sys, "ps1"):
+        return None  # interactive: an error at the prompt ends nothing
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
+
+
+def _status_of(
+    error: BaseException | None, before: BaseException | None
+) -> tuple[Status, str | None]:
+    if error is None or error is before:
+        return "finished", None
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return "finished", None
+    text = redact_text(f"{type(error).__name__}: {error}"[:1000])
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", text
+    return "failed", text
+
+
+def _choose_run(base: Path | None, resume: str | None, name: str | None) -> tuple[str, bool]:
+    """Return the run's id and whether it existed."""
+    if resume is None:
+        return new_run_id(), False
+    if base is None:
+        raise EventlogError("resume needs a directory; this run has none (dir=None)")
+    if resume not in ("must", "allow"):
+        if not (base / safe_name(resume)).is_dir():
+            raise EventlogError(f"there is no run {resume!r} to resume in {base}")
+        return safe_name(resume), True
+    for run_dir in sorted(base.glob("*/"), reverse=True):
+        if name is None or _read_manifest(run_dir).get("name") == name:
+            return run_dir.name, True
+    if resume == "must":
+        wanted = "" if name is None else f" named {name!r}"
+        raise EventlogError(f"there is no run{wanted} to resume in {base}")
+    return new_run_id(), False
+
+
+def _write_manifest(run_dir: Path, content: dict[str, Any]) -> None:
+    temporary = run_dir / f".manifest.{os.getpid()}"
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, run_dir / "manifest.json")
+
+
+def _read_manifest(run_dir: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

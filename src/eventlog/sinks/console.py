@@ -1,0 +1,159 @@
+"""Lines on a terminal or in a file: what a person watches while a model trains."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import IO, Any
+
+from eventlog.events import (
+    ArtifactEvent,
+    BatchEvent,
+    ConfigUpdated,
+    EpochEvent,
+    Event,
+    FigureEvent,
+    HistogramEvent,
+    ImageEvent,
+    ModelUpdateEvent,
+    Rewound,
+    RunFinished,
+    RunStarted,
+    Status,
+    StepEvent,
+    SummaryUpdated,
+    TableEvent,
+    TextEvent,
+)
+from eventlog.sinks.base import CAPABILITIES, RunInfo, Sink
+
+__all__ = ["ConsoleSink", "format_event"]
+
+_STYLES: dict[type[Event], str] = {
+    EpochEvent: "bold",
+    ModelUpdateEvent: "magenta",
+    RunStarted: "green",
+    RunFinished: "green",
+    Rewound: "yellow",
+}
+
+
+class ConsoleSink(Sink):
+    """Prints a line for each event that passes.
+
+    Args:
+        file: Where to; standard error as it is when the run starts by default, so that a
+            program's output stays its own.
+        color: Whether to use colours (rich); by default when `file` is a terminal.
+    """
+
+    name = "console"
+    capabilities = CAPABILITIES
+
+    def __init__(self, file: IO[str] | None = None, color: bool | None = None) -> None:
+        self._file = file
+        self._color = color
+        self._console: Any = None
+
+    def open(self, run: RunInfo) -> None:
+        """Find out where to print."""
+        if self._file is None:
+            self._file = sys.stderr
+        color = self._file.isatty() if self._color is None else self._color
+        if color:
+            from rich.console import Console
+
+            self._console = Console(file=self._file, highlight=False, soft_wrap=True)
+        if not run.replayed and run.run_dir is not None:
+            self.url = str(run.run_dir)
+
+    def write(self, batch: Sequence[Event]) -> None:
+        """Print the batch's lines, with one write where there are no colours."""
+        if self._console is not None:
+            from rich.text import Text
+
+            for event in batch:
+                self._console.print(Text(format_event(event), style=_STYLES.get(type(event), "")))
+            return
+        assert self._file is not None  # noqa: S101 - open() has set it
+        self._file.write("".join(f"{format_event(event)}\n" for event in batch))
+
+    def flush(self) -> None:
+        """Flush the file."""
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self, status: Status) -> None:
+        """Leave the file open: it was not opened here."""
+
+
+def format_event(event: Event) -> str:
+    """Return an event as a line of text."""
+    return f"{_position(event)}  {_content(event)}".rstrip()
+
+
+def _position(event: Event) -> str:
+    if isinstance(event, RunStarted | RunFinished):
+        return "run"
+    if isinstance(event, EpochEvent) and event.epoch is not None:
+        return f"epoch {event.epoch:g}"
+    if isinstance(event, BatchEvent) and event.batch is not None:
+        return f"batch {event.batch}"
+    if event.step is not None:
+        return f"{event.axis} {event.step}"
+    return type(event).__name__
+
+
+def _content(event: Event) -> str:
+    parts = [f"{key}={format_value(value)}" for key, value in event.values.items()]
+    if event.window is not None:
+        parts.append(f"({event.window.n} reduced)")
+    extra = _extra(event)
+    return "  ".join([*parts, extra] if extra else parts)
+
+
+def _extra(event: Event) -> str:
+    match event:
+        case StepEvent() | BatchEvent() | EpochEvent():
+            return ""
+        case RunStarted():
+            return f"{event.project}/{event.name or event.run_id} started, attempt {event.attempt}"
+        case RunFinished():
+            return event.status + (f": {event.error}" if event.error else "")
+        case ConfigUpdated():
+            return f"config {_mapping(event.config)}"
+        case SummaryUpdated():
+            return f"summary {_mapping(event.summary)}"
+        case ModelUpdateEvent():
+            return f"model {event.kind}: {_mapping(event.summary)}"
+        case Rewound():
+            return f"rewound to step {event.to_step}, attempt {event.attempt}"
+        case TextEvent():
+            return f"{event.tag}: {event.text}"
+        case TableEvent():
+            return f"{event.tag}: a table of {len(event.rows)} rows x {len(event.columns)} columns"
+        case ImageEvent():
+            return f"{event.tag}: {len(event.blobs)} image(s), {event.width} x {event.height}"
+        case FigureEvent():
+            return f"{event.tag}: a figure, {event.width} x {event.height}"
+        case HistogramEvent():
+            low, high = format_value(event.min), format_value(event.max)
+            return f"{event.tag}: {event.n} values from {low} to {high}"
+        case ArtifactEvent():
+            return f"artifact {event.name}: {event.path}"
+        case _:
+            return type(event).__name__
+
+
+def _mapping(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={format_value(value)}" for key, value in values.items())
+
+
+def format_value(value: Any) -> str:
+    """Return a value in at most a dozen characters where it is a number."""
+    if isinstance(value, float):
+        if value and math.isfinite(value) and not 1e-4 <= abs(value) < 1e7:
+            return f"{value:.4e}"
+        return f"{value:.6g}"
+    return str(value)

@@ -1,0 +1,154 @@
+"""What a user may give as ``sinks=``, turned into one list of specifications."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from eventlog.cadence.frequency import FrequencyManager
+from eventlog.cadence.terms import Cadence
+from eventlog.cadence.window import Reduce
+from eventlog.exceptions import SinkError
+from eventlog.sinks.base import Sink
+from eventlog.sinks.callback import callback_sink
+from eventlog.sinks.registry import available_sinks, load_sink_class
+from eventlog.subscription import Every
+
+__all__ = ["SinkSpec", "Sinks", "select_sinks"]
+
+Sinks: TypeAlias = (
+    "str | Sink | Callable[..., Any] | Iterable[str | Sink | Callable[..., Any]] "
+    "| Mapping[str, Any] | None"
+)
+
+_OURS = ("every", "reduce", "types", "keys", "isolate", "ranks", "sink")
+
+
+class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One sink, as the user wants it.
+
+    Attributes:
+        alias: Unique in the run; the sink's name unless the user chose another.
+        name: The sink's name in the registry, or its class's.
+        options: For its class; None when `sink` was made already.
+        sink: The instance, where the user gave one.
+        every, reduce, types, keys: For its subscription.
+        isolate: Whether it runs in a process of its own; None for the sink's own wish.
+        ranks: main or all.
+    """
+
+    alias: str
+    name: str
+    options: dict[str, Any] | None = None
+    sink: Any = None
+    every: Any = None
+    reduce: Any = None
+    types: Any = None
+    keys: Any = None
+    isolate: bool | None = None
+    ranks: str = "main"
+
+    def make(self) -> Sink:
+        """Return the sink, made now where it was not yet.
+
+        Raises:
+            SinkError: It is not installed, does not load, or its options are wrong.
+        """
+        if isinstance(self.sink, Sink):
+            return self.sink
+        kind = load_sink_class(self.name)
+        options = self.options or {}
+        try:
+            return kind(**options)
+        except TypeError as error:
+            accepted = [p for p in inspect.signature(kind).parameters]
+            raise SinkError(
+                f"sink {self.alias!r}: {error}; its options are: {', '.join(accepted) or 'none'}, "
+                f"and for every sink: {', '.join(_OURS)}"
+            ) from error
+
+
+def select_sinks(sinks: Sinks, every: Every = None, reduce: Reduce = None) -> list[SinkSpec]:
+    """Return what the user asked for, checked but not loaded.
+
+    Args:
+        sinks: A name, a sink, a function, "all", a list of these, or a mapping of aliases to
+            options, cadences, sinks or functions.
+        every, reduce: For those sinks that do not say.
+
+    Raises:
+        TypeError: It is none of these.
+        ValueError: Two sinks have the same alias.
+    """
+    specs: list[SinkSpec] = []
+    if sinks is None:
+        return specs
+    if isinstance(sinks, Mapping):
+        items: Iterable[tuple[str | None, Any]] = sinks.items()
+    elif isinstance(sinks, str | Sink) or callable(sinks):
+        items = [(None, sinks)]
+    elif isinstance(sinks, Iterable):
+        items = [(None, item) for item in sinks]
+    else:
+        raise TypeError(
+            "sinks must be a name, a sink, a function, a list of these or a mapping of aliases, "
+            f"not {sinks!r}"
+        )
+    for alias, what in items:
+        if alias is None and what == "all":
+            specs += [
+                SinkSpec(alias=name, name=name, every=every, reduce=reduce)
+                for name in available_sinks()
+            ]
+        else:
+            specs.append(_one(alias, what, every, reduce))
+    seen: set[str] = set()
+    for spec in specs:
+        if spec.alias in seen:
+            raise ValueError(
+                f"two sinks have the alias {spec.alias!r}; give a mapping with other aliases, "
+                f'such as {{"{spec.alias}2": {{"sink": "{spec.name}"}}}}'
+            )
+        seen.add(spec.alias)
+    return specs
+
+
+def _one(alias: str | None, what: Any, every: Every, reduce: Reduce) -> SinkSpec:
+    if isinstance(what, str) and alias is None:
+        return SinkSpec(alias=what, name=what, every=every, reduce=reduce)
+    if isinstance(what, Sink):
+        name = what.name or type(what).__name__
+        return SinkSpec(alias=alias or name, name=name, sink=what, every=every, reduce=reduce)
+    if isinstance(what, str | Cadence | FrequencyManager) and alias is not None:
+        return SinkSpec(alias=alias, name=alias, every=what, reduce=reduce)
+    if isinstance(what, Mapping) and alias is not None:
+        return _with_options(alias, what, every, reduce)
+    if what is None and alias is not None:
+        return SinkSpec(alias=alias, name=alias, every=every, reduce=reduce)
+    if callable(what) and not isinstance(what, type):
+        sink = callback_sink(what)
+        name = alias or getattr(what, "__name__", "callback")
+        return SinkSpec(alias=name, name="callback", sink=sink, every=every, reduce=reduce)
+    raise TypeError(
+        f"sink {alias or what!r} must be a name, a sink, a function, a cadence or a mapping of "
+        f"options, not {what!r}"
+    )
+
+
+def _with_options(alias: str, what: Mapping[str, Any], every: Every, reduce: Reduce) -> SinkSpec:
+    options = {key: value for key, value in what.items() if key not in _OURS}
+    ours: dict[str, Any] = {"every": every, "reduce": reduce}
+    ours |= {key: what[key] for key in _OURS if key in what and key != "sink"}
+    inner = what.get("sink", alias)
+    if isinstance(inner, str):
+        return SinkSpec(alias=alias, name=inner, options=options, **ours)
+    if options:
+        raise TypeError(
+            f"sink {alias!r} is given as an object, so it takes no options "
+            f"({', '.join(options)}); give them when you make it"
+        )
+    made = _one(alias, inner, None, None)
+    return msgspec.structs.replace(made, alias=alias, **ours)
