@@ -70,7 +70,7 @@ def _parts(value: Any) -> Mapping[Any, Any] | None:
         made = value.to_dict()
         return made if isinstance(made, Mapping) else None
     if type(value).__name__ in ("Namespace", "SimpleNamespace") and hasattr(value, "__dict__"):
-        return vars(value)
+        return dict(vars(value))
     return None
 
 

@@ -14,7 +14,7 @@ import sniffio
 
 from eventlog._names import safe_name
 from eventlog.cadence.window import Reduce
-from eventlog.delivery import Deadlines, Delivery, Port, Retry, SinkStatistics
+from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry, SinkStatistics
 from eventlog.events import Event
 from eventlog.exceptions import EventlogError
 from eventlog.log.archive import Log, open_log
@@ -71,8 +71,8 @@ async def areplay(
     rank: int | None = None,
     dir: str | os.PathLike[str] | None = None,
     latest: bool = True,
-    deadlines: Deadlines = Deadlines(),
-    retry: Retry = Retry(),
+    deadlines: Deadlines = DEADLINES,
+    retry: Retry = RETRY,
     progress: Callable[[Progress], None] | None = None,
 ) -> ReplayReport:
     """Replay a log into sinks, each as fast as it takes it, on the running loop.
@@ -156,8 +156,8 @@ def replay(
     rank: int | None = None,
     dir: str | os.PathLike[str] | None = None,
     latest: bool = True,
-    deadlines: Deadlines = Deadlines(),
-    retry: Retry = Retry(),
+    deadlines: Deadlines = DEADLINES,
+    retry: Retry = RETRY,
     progress: Callable[[Progress], None] | None = None,
 ) -> ReplayReport:
     """Replay a log into sinks and wait for it; see `areplay`.

@@ -118,7 +118,7 @@ def _convert(name: str, value: Any, result: Snapshot) -> None:
         advice = "log one scalar a key, or run.histogram(...) or run.table(...)"
         result.rejected.append((name, "sequence", advice))
     elif isinstance(value, numbers.Number) or hasattr(value, "__float__"):
-        result.values[name] = float(value)  # type: ignore[arg-type]
+        result.values[name] = float(value)
     else:
         advice = f"a {type(value).__name__} is no scalar; log a number or a str"
         result.rejected.append((name, "type", advice))

@@ -153,7 +153,8 @@ class EventBus:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        assert self._recorder is not None and self._group is not None  # noqa: S101 - entered
+        assert self._recorder is not None  # noqa: S101 - entered
+        assert self._group is not None  # noqa: S101 - entered
         # the writer's last turn is a few milliseconds of work; a disk that hangs longer than
         # that gets no more of the loop's time
         self._recorder.stop(timeout=5.0)

@@ -80,19 +80,19 @@ class _Registry:
     """The decoder for all event types; rebuilt when a type has been added."""
 
     def __init__(self) -> None:
-        self._count = -1
+        self._kinds: list[type[Event]] = []
         self.types: dict[str, type[Event]] = {}
         self.many: msgspec.msgpack.Decoder[list[Event]]
         self.one: msgspec.msgpack.Decoder[Event]
 
     def current(self) -> _Registry:
-        count = sum(1 for _ in _subclasses(Event))
-        if count != self._count:
+        kinds = list(_subclasses(Event))
+        if kinds != self._kinds:
             self.types = event_types()
-            union = Union[tuple(self.types.values())]  # noqa: UP007 - built at run time
-            self.many = msgspec.msgpack.Decoder(list[union])  # type: ignore[valid-type]
-            self.one = msgspec.msgpack.Decoder(union)  # type: ignore[arg-type]
-            self._count = count
+            union: Any = Union[tuple(self.types.values())]  # noqa: UP007 - built at run time
+            self.many = msgspec.msgpack.Decoder(list[union])
+            self.one = msgspec.msgpack.Decoder(union)
+            self._kinds = kinds
         return self
 
 

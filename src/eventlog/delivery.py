@@ -25,7 +25,16 @@ from eventlog.sinks._thread import SinkThread
 from eventlog.sinks.base import RunInfo, Sink, is_async
 from eventlog.subscription import Mark, Subscription
 
-__all__ = ["Deadlines", "Delivery", "Port", "PortState", "Retry", "SinkStatistics"]
+__all__ = [
+    "DEADLINES",
+    "RETRY",
+    "Deadlines",
+    "Delivery",
+    "Port",
+    "PortState",
+    "Retry",
+    "SinkStatistics",
+]
 
 logger = logging.getLogger("eventlog")
 T = TypeVar("T")
@@ -65,6 +74,10 @@ class Retry:
             return error.retry_after
         ceiling: float = min(self.most, self.first * 2 ** min(failures - 1, 16))
         return random.uniform(0, ceiling)  # noqa: S311 - jitter is not cryptography
+
+
+DEADLINES = Deadlines()
+RETRY = Retry()
 
 
 @dataclass
@@ -121,8 +134,8 @@ class Port:
         subscription: Subscription,
         info: Callable[[], RunInfo],
         *,
-        deadlines: Deadlines = Deadlines(),
-        retry: Retry = Retry(),
+        deadlines: Deadlines = DEADLINES,
+        retry: Retry = RETRY,
         keeper: Keeper | None = None,
         flush_every: float = FLUSH_EVERY,
         batch: int = BATCH,

@@ -1,4 +1,4 @@
-"""A run: what training code talks to. Synchronous, never waiting, the same with and without `with`."""
+"""A run: what training code talks to. Synchronous, never waiting, with and without `with`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from eventlog._values import PLAIN
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduce
 from eventlog.clock import monotonic_ns
-from eventlog.delivery import Deadlines, Delivery, Port, Retry, SinkStatistics
+from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry, SinkStatistics
 from eventlog.events import (
     BatchEvent,
     ConfigUpdated,
@@ -215,8 +215,8 @@ class Run(MediaMethods):
         resume: str | None = None,
         steps_per_epoch: int | None = None,
         strict: bool = False,
-        deadlines: Deadlines = Deadlines(),
-        retry: Retry = Retry(),
+        deadlines: Deadlines = DEADLINES,
+        retry: Retry = RETRY,
         close_timeout: float = 30.0,
     ) -> None:
         if not isinstance(project, str) or not project:

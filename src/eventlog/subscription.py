@@ -237,8 +237,8 @@ class Subscription:
         if event.attempt != self._attempt:
             self._begin_attempt(event.attempt, out)
         if kind is ModelUpdateEvent:
-            for gate in self._gate_list:
-                gate.model_updated(event)
+            for each in self._gate_list:
+                each.model_updated(event)
         gate = self._gates.get(kind)
         if gate is None or not self._wanted(kind):
             self._pass(event, out)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from eventlog.cadence.frequency import FrequencyManager
@@ -246,7 +247,7 @@ class Gate:
         """Return a bound below which nothing is due, on the only axis there is; 0 for none."""
         if not self._steady or len(self._axes) != 1 or type(x) is not int or x < 0:
             return 0
-        bounds = [term.next_after(x) for term in self._terms]
+        bounds: list[int | Fraction] = [term.next_after(x) for term in self._terms]
         return min(math.floor(bound) for bound in bounds)
 
     def _ask(self, manager: FrequencyManager, event: Event) -> bool:

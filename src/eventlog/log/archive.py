@@ -242,8 +242,8 @@ class Log:
                     continue
                 blocks += 1
                 if header.first_seq >= next_seq:
-                    events += header.count
-                next_seq = max(next_seq, header.first_seq + header.count)
+                    events += header.events
+                next_seq = max(next_seq, header.first_seq + header.events)
                 first = header.first_time if first is None else min(first, header.first_time)
                 last = header.last_time if last is None else max(last, header.last_time)
                 low, high = min(low, header.min_step), max(high, header.max_step)

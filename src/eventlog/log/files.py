@@ -217,9 +217,8 @@ class FileReader:
         self.damage: list[Damage] = []
 
     def read(self, seq: int) -> Block | None:
-        if self._segment is None or seq < self._next_seq:
-            if not self._seek(seq):
-                return None
+        if (self._segment is None or seq < self._next_seq) and not self._seek(seq):
+            return None
         while True:
             block = self._read_here(seq)
             if block is not None:
@@ -304,13 +303,13 @@ class FileReader:
             return None
         for scanned in segment.scan(self._offset, self._note):
             header = scanned.header
-            if header.kind != BlockKind.EVENTS or header.first_seq + header.count <= seq:
+            if header.kind != BlockKind.EVENTS or header.first_seq + header.events <= seq:
                 self._offset = scanned.end
-                self._next_seq = max(self._next_seq, header.first_seq + header.count)
+                self._next_seq = max(self._next_seq, header.first_seq + header.events)
                 continue
             events = self._load(segment, scanned)
             self._offset = scanned.end
-            self._next_seq = header.first_seq + header.count
+            self._next_seq = header.first_seq + header.events
             if events is not None:
                 return events
         return None
@@ -333,7 +332,7 @@ def last_valid_seq(directory: Path) -> int:
         segment = Segment(path)
         try:
             ends = [
-                b.header.first_seq + b.header.count
+                b.header.first_seq + b.header.events
                 for b in segment.scan()
                 if b.header.kind == BlockKind.EVENTS
             ]

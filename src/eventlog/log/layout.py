@@ -119,7 +119,7 @@ class BlockHeader(NamedTuple):
 
     Attributes:
         length: Bytes of the payload as stored.
-        count: Events in it.
+        events: How many are in it.
         first_seq: seq of the first one; the others follow without gaps.
         first_time: Wall time of the first event, ns; its difference to that event's `mono` holds
             for the whole block.
@@ -132,7 +132,7 @@ class BlockHeader(NamedTuple):
     codec: int
     flags: int
     length: int
-    count: int
+    events: int
     first_seq: int
     first_time: int
     last_time: int

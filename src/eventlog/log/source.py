@@ -88,7 +88,7 @@ class Block:
         """Make a block that reads its events from where they are stored."""
         return cls(
             header.first_seq,
-            header.count,
+            header.events,
             Content(header.flags),
             (header.min_step, header.max_step),
             attempt=attempt,

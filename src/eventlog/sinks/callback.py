@@ -38,7 +38,7 @@ class AsyncCallbackSink(Sink):
     def __init__(self, function: Callable[[Event], Awaitable[Any]]) -> None:
         self.tracker = self._function = function
 
-    async def write(self, batch: Sequence[Event]) -> None:  # type: ignore[override]
+    async def write(self, batch: Sequence[Event]) -> None:
         """Await the function for each event."""
         for event in batch:
             await self._function(event)

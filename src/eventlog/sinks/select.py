@@ -64,7 +64,7 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return kind(**options)
         except TypeError as error:
-            accepted = [p for p in inspect.signature(kind).parameters]
+            accepted = list(inspect.signature(kind).parameters)
             raise SinkError(
                 f"sink {self.alias!r}: {error}; its options are: {', '.join(accepted) or 'none'}, "
                 f"and for every sink: {', '.join(_OURS)}"
@@ -130,8 +130,8 @@ def _one(alias: str | None, what: Any, every: Every, reduce: Reduce) -> SinkSpec
         return SinkSpec(alias=alias, name=alias, every=every, reduce=reduce)
     if callable(what) and not isinstance(what, type):
         sink = callback_sink(what)
-        name = alias or getattr(what, "__name__", "callback")
-        return SinkSpec(alias=name, name="callback", sink=sink, every=every, reduce=reduce)
+        label: str = alias or getattr(what, "__name__", "callback")
+        return SinkSpec(alias=label, name="callback", sink=sink, every=every, reduce=reduce)
     raise TypeError(
         f"sink {alias or what!r} must be a name, a sink, a function, a cadence or a mapping of "
         f"options, not {what!r}"
@@ -142,7 +142,7 @@ def _with_options(alias: str, what: Mapping[str, Any], every: Every, reduce: Red
     options = {key: value for key, value in what.items() if key not in _OURS}
     ours: dict[str, Any] = {"every": every, "reduce": reduce}
     ours |= {key: what[key] for key in _OURS if key in what and key != "sink"}
-    inner = what.get("sink", alias)
+    inner: Any = what.get("sink", alias)
     if isinstance(inner, str):
         return SinkSpec(alias=alias, name=inner, options=options, **ours)
     if options:

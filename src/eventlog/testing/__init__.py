@@ -1,0 +1,1 @@
+"""What tests of training code and of sinks can use."""
