@@ -23,16 +23,22 @@ class Place(NamedTuple):
 
 
 class Counters:
-    """The next step, batch and epoch; steps and batches count from 0 over the whole run."""
+    """The attempt, and the next step, batch and epoch; all count from 0 over the whole run."""
 
-    __slots__ = ("batch", "epoch", "epoch_step", "step", "steps_per_epoch")
+    __slots__ = ("attempt", "batch", "epoch", "epoch_step", "step", "steps_per_epoch")
 
     def __init__(self, steps_per_epoch: int | None = None) -> None:
+        self.attempt = 1
         self.step = 0
         self.batch = 0
         self.epoch = 0
         self.epoch_step = 0
         self.steps_per_epoch = steps_per_epoch
+
+    def end_epoch(self) -> None:
+        """Count an epoch."""
+        self.epoch += 1
+        self.epoch_step = self.step
 
     @property
     def fractional_epoch(self) -> int | float:

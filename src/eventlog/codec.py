@@ -165,9 +165,9 @@ def _decode_one(registry: _Registry, raw: bytes) -> Event:
         axes.batch,
         axes.epoch,
         cast(Any, axes.values),
+        axes.attempt,
         axes.axis,
         axes.rank,
-        axes.attempt,
         type_name=tag,
         raw=raw,
     )

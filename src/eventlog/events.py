@@ -115,9 +115,9 @@ class Event(
     batch: int | None = None
     epoch: int | float | None = None
     values: dict[str, Scalar] = {}
+    attempt: int = 1
     axis: str = "step"
     rank: int = 0
-    attempt: int = 1
     window: Window | None = None
     wall: int = 0
     seq: int = -1

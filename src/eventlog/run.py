@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import msgspec
@@ -23,7 +23,7 @@ from eventlog._counters import Counters
 from eventlog._names import new_run_id, safe_name
 from eventlog._provenance import provenance
 from eventlog._run_media import MediaMethods
-from eventlog._values import PLAIN
+from eventlog._run_values import RunConfig, RunSummary
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduce
 from eventlog.clock import monotonic_ns
@@ -43,7 +43,7 @@ from eventlog.events import (
     SummaryUpdated,
 )
 from eventlog.exceptions import EventlogError, SinkLoadError
-from eventlog.log.inbox import Barrier
+from eventlog.log.inbox import Barrier, Inbox
 from eventlog.log.writer import WriterStatistics
 from eventlog.recorder import Recorder
 from eventlog.sinks.base import RunInfo
@@ -103,61 +103,6 @@ class SinkHandle(NamedTuple):
     run_id: str | None
     tracker: Any
     error: str | None
-
-
-class RunConfig:
-    """The hyperparameters of a run: read as a mapping, extended by `update`."""
-
-    def __init__(self, run: Run, values: dict[str, Any]) -> None:
-        self._run = run
-        self._values = values
-
-    def update(self, values: Any = None, /, **more: Any) -> None:
-        """Add or replace hyperparameters; every sink is told.
-
-        Args:
-            values: A mapping, dataclass, namespace or the like.
-            more: Single ones.
-        """
-        plain = plain_config(values) | plain_config(more)
-        if plain:
-            self._values |= plain
-            self._run._put_reserved(ConfigUpdated(config=plain, **self._run._axes(None, None)))
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.update({key: value})
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return a copy, with secrets redacted."""
-        return dict(self._values)
-
-
-class RunSummary:
-    """Values that stand for the whole run, such as its best accuracy."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._values: dict[str, Any] = {}
-
-    def update(self, values: Any = None, /, **more: Any) -> None:
-        """Set summary values; every sink is told now, and once more at the end."""
-        plain = plain_config(values) | plain_config(more)
-        if plain:
-            self._values |= plain
-            self._run._put_reserved(SummaryUpdated(summary=plain, **self._run._axes(None, None)))
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.update({key: value})
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return a copy."""
-        return dict(self._values)
 
 
 class Run(MediaMethods):
@@ -229,14 +174,13 @@ class Run(MediaMethods):
         self.id, resumed = _choose_run(base, resume, name)
         self.name = name or self.id
         self.dir = None if base is None else base / self.id
-        self.config = RunConfig(self, values)
-        self.summary = RunSummary(self)
+        self.config = RunConfig(values, self._tell_config)
+        self.summary = RunSummary({}, self._tell_summary)
         self._tags = tuple(tags)
         self._group = group
         self._notes = notes
         self._close_timeout = close_timeout
         self._counters = Counters(steps_per_epoch)
-        self._plain = record is None and steps_per_epoch is None
         self._thinned = 0
         self._dues: dict[str, Gate] = {}
         self._status: Status | None = None
@@ -244,12 +188,17 @@ class Run(MediaMethods):
         self._closing = threading.Lock()
         self._uncaught = _uncaught()
         self._provenance = provenance()
+        # without room, each call takes the long way, which knows of thinning and of fractions
+        inbox = Inbox()
+        if record or steps_per_epoch:
+            inbox.room = 0
         self._recorder = recorder = Recorder(
-            self.dir, run_id=self.id, project=project, strict=strict
+            self.dir, run_id=self.id, project=project, inbox=inbox, strict=strict
         )
-        self._attempt = recorder.attempt
+        self._counters.attempt = recorder.attempt
         self._inbox = recorder.inbox
         self._items = recorder.inbox.items
+        self._append = self._items.append
         if self.dir is not None and not resumed:
             _write_manifest(self.dir, {"run_id": self.id, "project": project, "name": self.name})
         self._delivery = Delivery(recorder.source)
@@ -304,7 +253,7 @@ class Run(MediaMethods):
             group=self._group,
             notes=self._notes,
             provenance=self._provenance,
-            attempt=self._attempt,
+            attempt=self._counters.attempt,
             run_dir=self.dir,
             directory=None if self.dir is None else self.dir / safe_name(alias),
         )
@@ -331,144 +280,142 @@ class Run(MediaMethods):
 
     # -- logging ------------------------------------------------------------------------------
 
-    def step(
-        self,
-        values: Mapping[str, Any] | None = None,
-        /,
-        step: int | None = None,
-        *,
-        batch: int | None = None,
-        epoch: float | None = None,
-        every: str | None = None,
-        **scalars: Any,
-    ) -> None:
-        """Log values at the current step, and count the step.
+    # The signatures are for type checkers and readers. Keyword-only parameters with defaults
+    # would cost each call 40 % more than finding the reserved names among the scalars does
+    # where there is a chance that they are there: see benchmarks/emit.py.
+    if TYPE_CHECKING:
 
-        Args:
-            values: A mapping; nested ones are flattened, with ``/`` between the names.
-            step, batch, epoch: Where this is, if you count yourself; counting goes on from there.
-            every: Log only when this cadence is due; the step is counted in any case.
-            scalars: Single values: numbers, strings, 0-d arrays and tensors, or functions that
-                are called when due.
-        """
-        counters = self._counters
-        if (
-            values is None
-            and step is None
-            and batch is None
-            and epoch is None
-            and every is None
-            and len(self._items) < self._inbox.room
-            and self._plain
-        ):
-            for value in scalars.values():
-                if type(value) not in PLAIN:
-                    break
-            else:
-                at = counters.step
-                self._items.append(
-                    StepEvent(
-                        monotonic_ns(), at, counters.batch, counters.epoch, scalars, "step",
-                        0, self._attempt,
-                    )
-                )  # fmt: skip
-                counters.step = at + 1
-                return
-        self._log(StepEvent, values, scalars, step, batch, epoch, every, None)
-        counters.step += 1
+        def step(
+            self,
+            values: Mapping[str, Any] | None = None,
+            /,
+            step: int | None = None,
+            *,
+            batch: int | None = None,
+            epoch: float | None = None,
+            every: str | None = None,
+            **scalars: Any,
+        ) -> None:
+            """Log values at the current step, and count the step."""
 
-    def log(
-        self,
-        values: Mapping[str, Any] | None = None,
-        /,
-        step: int | None = None,
-        *,
-        batch: int | None = None,
-        epoch: float | None = None,
-        axis: str | None = None,
-        every: str | None = None,
-        **scalars: Any,
-    ) -> None:
-        """Log values at the current step, without counting it; see `step`.
+        def log(
+            self,
+            values: Mapping[str, Any] | None = None,
+            /,
+            step: int | None = None,
+            *,
+            batch: int | None = None,
+            epoch: float | None = None,
+            axis: str | None = None,
+            every: str | None = None,
+            **scalars: Any,
+        ) -> None:
+            """Log values at the current step."""
 
-        Args:
-            values, step, batch, epoch, every, scalars: As for `step`.
-            axis: The name of an axis of its own that `step` counts, such as "val_step"; it has
-                no effect on the run's step.
-        """
-        if (
-            values is None
-            and step is None
-            and axis is None
-            and batch is None
-            and epoch is None
-            and every is None
-            and len(self._items) < self._inbox.room
-            and self._plain
-        ):
-            for value in scalars.values():
-                if type(value) not in PLAIN:
-                    break
-            else:
-                counters = self._counters
-                self._items.append(
-                    StepEvent(
-                        monotonic_ns(), counters.step, counters.batch, counters.epoch, scalars,
-                        "step", 0, self._attempt,
-                    )
-                )  # fmt: skip
-                return
-        self._log(StepEvent, values, scalars, step, batch, epoch, every, axis)
+    else:
+
+        def step(self, values=None, /, step=None, **scalars):
+            """Log values at the current step, and count the step.
+
+            Args:
+                values: A mapping; nested ones are flattened, with ``/`` between the names.
+                step, batch, epoch: Where this is, if you count yourself; counting goes on from
+                    there.
+                every: Log only when this cadence is due; the step is counted in any case.
+                scalars: Single values: numbers, strings, 0-d arrays and tensors, or functions
+                    that are called when due. A value named step, batch, epoch or every must be
+                    given in `values`.
+            """
+            if values is None and step is None and len(self._items) < self._inbox.room:
+                for value in scalars.values():
+                    if type(value) is not float:
+                        break
+                else:
+                    if "epoch" not in scalars:
+                        counters = self._counters
+                        at = counters.step
+                        self._append(
+                            StepEvent(
+                                monotonic_ns(),
+                                at,
+                                counters.batch,
+                                counters.epoch,
+                                scalars,
+                                counters.attempt,
+                            )
+                        )
+                        counters.step = at + 1
+                        return
+            self._log(StepEvent, values, step, scalars)
+            self._counters.step += 1
+
+        def log(self, values=None, /, step=None, **scalars):
+            """Log values at the current step, without counting it.
+
+            Args:
+                values, step, batch, epoch, every, scalars: As for `Run.step`.
+                axis: The name of an axis of its own that `step` counts, such as "val_step"; it
+                    has no effect on the run's step.
+            """
+            if values is None and step is None and len(self._items) < self._inbox.room:
+                for value in scalars.values():
+                    if type(value) is not float:
+                        break
+                else:
+                    if "epoch" not in scalars:
+                        counters = self._counters
+                        self._append(
+                            StepEvent(
+                                monotonic_ns(),
+                                counters.step,
+                                counters.batch,
+                                counters.epoch,
+                                scalars,
+                                counters.attempt,
+                            )
+                        )
+                        return
+            self._log(StepEvent, values, step, scalars)
 
     def batch(
-        self,
-        values: Mapping[str, Any] | None = None,
-        /,
-        batch: int | None = None,
-        *,
-        step: int | None = None,
-        epoch: float | None = None,
-        every: str | None = None,
-        **scalars: Any,
+        self, values: Mapping[str, Any] | None = None, /, batch: int | None = None, **scalars: Any
     ) -> None:
-        """Log values at the current batch, and count the batch; see `step`."""
-        self._log(BatchEvent, values, scalars, step, batch, epoch, every, None)
+        """Log values at the current batch, and count the batch.
+
+        Args:
+            values, batch, scalars: As for `Run.step`; step, epoch and every may be given, too.
+        """
+        if batch is not None:
+            scalars["batch"] = batch
+        self._log(BatchEvent, values, scalars.pop("step", None), scalars)
         self._counters.batch += 1
 
     def epoch(
-        self,
-        values: Mapping[str, Any] | None = None,
-        /,
-        epoch: float | None = None,
-        *,
-        step: int | None = None,
-        batch: int | None = None,
-        every: str | None = None,
-        **scalars: Any,
+        self, values: Mapping[str, Any] | None = None, /, epoch: float | None = None, **scalars: Any
     ) -> None:
-        """Log values of the epoch that ends here, and count it; see `step`.
+        """Log values of the epoch that ends here, and count it.
 
         The event's epoch is the number of the epoch that ended, from 0.
+
+        Args:
+            values, epoch, scalars: As for `Run.step`; step, batch and every may be given, too.
         """
-        ended: float = self._counters.epoch if epoch is None else epoch
-        self._log(EpochEvent, values, scalars, step, batch, ended, every, None)
-        self._counters.epoch += 1
-        self._counters.epoch_step = self._counters.step
+        scalars["epoch"] = self._counters.epoch if epoch is None else epoch
+        self._log(EpochEvent, values, scalars.pop("step", None), scalars)
+        self._counters.end_epoch()
 
     def _log(
         self,
         kind: type[Event],
         values: Mapping[str, Any] | None,
-        scalars: dict[str, Any],
         step: Any,
-        batch: Any,
-        epoch: Any,
-        every: str | None,
-        axis: str | None,
+        scalars: dict[str, Any],
     ) -> None:
         """Log what the short way in `step` and `log` does not take."""
-        recorder = self._recorder
-        place = self._counters.place(step, batch, epoch, own_axis=axis is not None)
+        recorder, counters = self._recorder, self._counters
+        batch, epoch = scalars.pop("batch", None), scalars.pop("epoch", None)
+        every, axis = scalars.pop("every", None), scalars.pop("axis", None)
+        place = counters.place(step, batch, epoch, own_axis=axis is not None)
         if place.rejected:
             recorder.rejections.add(place.rejected)
         if every is not None and not self.due(every):
@@ -481,15 +428,11 @@ class Run(MediaMethods):
             place.batch,
             place.epoch,
             {},
+            counters.attempt,
             axis or "step",
-            0,
-            self._attempt,
         )
-        if (
-            self._record is not None
-            and kind is not EpochEvent
-            and not self._record.enter(event).due
-        ):
+        record = self._record
+        if record is not None and kind is not EpochEvent and not record.enter(event).due:
             self._thinned += 1
             return
         if values is None:
@@ -554,6 +497,12 @@ class Run(MediaMethods):
         placed = msgspec.structs.replace(event, **axes, seq=-1, wall=0)
         return self._recorder.offer(placed, dict(event.values))
 
+    def _tell_config(self, config: dict[str, Any]) -> None:
+        self._put_reserved(ConfigUpdated(config=config, **self._axes(None, None)))
+
+    def _tell_summary(self, summary: dict[str, Any]) -> None:
+        self._put_reserved(SummaryUpdated(summary=summary, **self._axes(None, None)))
+
     def _axes(self, step: Any, axis: str | None) -> dict[str, Any]:
         place = self._counters.place(step, None, None, own_axis=True)
         if place.rejected:
@@ -564,7 +513,7 @@ class Run(MediaMethods):
             "batch": place.batch,
             "epoch": place.epoch,
             "axis": axis or "step",
-            "attempt": self._attempt,
+            "attempt": self._counters.attempt,
         }
 
     def _put_reserved(self, event: Event) -> None:
@@ -588,7 +537,7 @@ class Run(MediaMethods):
         place = self._counters.place(step, None, None, own_axis=True)
         if place.rejected:
             raise ValueError(place.rejected[0][2])
-        self._attempt += 1
+        self._counters.attempt += 1
         self._counters.step = place.step or 0
         self._dues.clear()
         axes = self._axes(None, None) | {"batch": self._counters.batch or None}
@@ -599,7 +548,7 @@ class Run(MediaMethods):
         counters = self._counters
         return {
             "run_id": self.id,
-            "attempt": self._attempt,
+            "attempt": self._counters.attempt,
             "step": counters.step,
             "batch": counters.batch,
             "epoch": counters.epoch,
@@ -616,7 +565,11 @@ class Run(MediaMethods):
         if any(not isinstance(state.get(n), int) for n in names):
             raise ValueError(f"state must be what state_dict() returned, not {state!r}")
         counters = self._counters
-        fresh = counters.step == 0 and state["step"] and self._attempt == self._recorder.attempt
+        fresh = (
+            counters.step == 0
+            and state["step"]
+            and self._counters.attempt == self._recorder.attempt
+        )
         counters.batch, counters.epoch = state["batch"], state["epoch"]
         counters.epoch_step = state["epoch_step"]
         if fresh and state.get("run_id") != self.id:
@@ -740,7 +693,7 @@ class Run(MediaMethods):
     @property
     def attempt(self) -> int:
         """The attempt that is going on, from 1."""
-        return self._attempt
+        return self._counters.attempt
 
     @property
     def url(self) -> str | None:
