@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
-__all__ = ["fdatasync", "lock_file", "lock_is_held"]
+__all__ = ["FileLock", "fdatasync", "lock_is_held", "sync_directory"]
 
 try:
     import fcntl
@@ -13,6 +14,9 @@ except ImportError:  # Windows: no advisory locks; liveness falls back to the lo
     fcntl = None  # type: ignore[assignment]
 
 _F_FULLFSYNC = 51
+
+_held: dict[tuple[int, int], int] = {}
+"""Locks that a process has, by device and inode: the process's id."""
 
 
 def fdatasync(fd: int) -> None:
@@ -31,23 +35,75 @@ def fdatasync(fd: int) -> None:
         os.fsync(fd)
 
 
-def lock_file(fd: int) -> bool:
-    """Take the lock on an open file, for this process only; False when another one has it.
+def sync_directory(path: Path) -> None:
+    """Bring the names in a directory to the disk, where that can be done."""
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:  # Windows, or the directory was removed
+        return
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+class FileLock:
+    """A lock on a file of its own, for one holder in one process.
 
     A POSIX record lock (lockf) is not inherited by a forked child, so it ends with the process
-    that took it even when DataLoader workers live on.
+    that took it even when DataLoader workers live on. It has two traps that the table of held
+    locks covers: a process never conflicts with itself, and closing *any* descriptor of the file
+    lets go of the lock.
     """
-    if fcntl is None:
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+        self._key = (0, 0)
+
+    def acquire(self) -> bool:
+        """Take the lock; False when somebody has it.
+
+        Raises:
+            OSError: The file cannot be made.
+        """
+        if _held_here(self._path):
+            return False
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        fd = os.open(self._path, flags, 0o666)
+        if fcntl is not None:
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(fd)
+                return False
+        stat = os.fstat(fd)
+        self._fd, self._key = fd, (stat.st_dev, stat.st_ino)
+        _held[self._key] = os.getpid()
         return True
+
+    def release(self) -> None:
+        """Let go of it; may be called twice."""
+        if self._fd >= 0:
+            _held.pop(self._key, None)
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def _held_here(path: str | os.PathLike[str]) -> bool:
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        stat = os.stat(path)
     except OSError:
         return False
-    return True
+    return _held.get((stat.st_dev, stat.st_ino)) == os.getpid()
 
 
 def lock_is_held(path: str | os.PathLike[str]) -> bool:
-    """Whether a living process, other than this one, holds the lock on the file at `path`."""
+    """Whether a living process has the lock on the file at `path`; this one counts, too."""
+    if _held_here(path):
+        return True
     if fcntl is None:
         return False
     try:

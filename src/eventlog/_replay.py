@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.from_thread
@@ -195,8 +195,8 @@ def run_loop(main: Callable[[], Awaitable[T]]) -> T:
         return portal.call(main)
 
 
-def _constant(info: RunInfo) -> Callable[[], RunInfo]:
-    return lambda: info
+def _constant(info: RunInfo) -> Callable[[dict[str, Any]], RunInfo]:
+    return lambda state: msgspec.structs.replace(info, state=state)
 
 
 def _replay_directory(log: Log) -> Path:

@@ -8,18 +8,27 @@ reaches another, or whoever emits.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import anyio
 
 from eventlog._loop import Waker, in_asyncio
 from eventlog.events import Event, RunFinished, RunStarted, Status
-from eventlog.exceptions import RefusedError, SinkError, SinkTimeoutError, UnavailableError
+from eventlog.exceptions import (
+    LogError,
+    RefusedError,
+    SinkError,
+    SinkTimeoutError,
+    UnavailableError,
+)
+from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.source import Source
 from eventlog.sinks._thread import SinkThread
 from eventlog.sinks.base import RunInfo, Sink, is_async
@@ -43,6 +52,7 @@ PortState = Literal["waiting", "opening", "open", "retrying", "closed", "failed"
 
 BATCH = 512
 FLUSH_EVERY = 1.0
+WAIT_FOR_OTHER = 0.5
 SUSPICIONS = 3
 """How often a batch is tried again, after a failure that is no outage, before it is halved."""
 
@@ -100,14 +110,6 @@ class SinkStatistics:
     position: int = 0
 
 
-class Keeper(Protocol):
-    """Keeps marks over restarts."""
-
-    def save(self, mark: Mark, state: dict[str, Any], *, force: bool) -> None:
-        """Keep a mark and the sink's state; may leave out some unless `force`."""
-        ...
-
-
 class _GivenUpError(Exception):
     """Delivery to this sink ends; the reason was noted."""
 
@@ -119,12 +121,16 @@ class Port:
         alias: What the user calls it; unique in a delivery.
         sink: The sink.
         subscription: Where its events come from.
-        info: Makes what the sink is told when it is opened.
+        info: Makes what the sink is told when it is opened, from the state that it had kept.
         deadlines, retry: How long to wait, how often to try.
-        keeper: Where its position is kept; None for a sink that starts afresh each time.
+        keeper: Opens where its position is kept, and goes on there; None for a sink that starts
+            afresh each time.
+        dead_letters: Where events go that it refuses for good; None only counts them.
+        rate: Most `write` calls a second; None for no limit.
         flush_every: Seconds after which what was written is flushed.
         batch: Most events given to the sink at once.
         progress: Called after each flush and at the end, for whoever waits.
+        status: What the sink is closed with when the source ends without a `RunFinished`.
     """
 
     def __init__(
@@ -132,38 +138,46 @@ class Port:
         alias: str,
         sink: Sink,
         subscription: Subscription,
-        info: Callable[[], RunInfo],
+        info: Callable[[dict[str, Any]], RunInfo],
         *,
         deadlines: Deadlines = DEADLINES,
         retry: Retry = RETRY,
-        keeper: Keeper | None = None,
+        keeper: Callable[[], Keeper] | None = None,
+        dead_letters: DeadLetters | None = None,
+        rate: float | None = None,
         flush_every: float = FLUSH_EVERY,
         batch: int = BATCH,
         progress: Callable[[], None] = lambda: None,
+        status: Status = "killed",
     ) -> None:
         self.alias = alias
         self.sink = sink
         self.subscription = subscription
-        self.statistics_dead = 0
-        self.dead: list[Event] = []
+        self.dead = 0
         self.retries = 0
         self.state: PortState = "waiting"
         self.error: str | None = None
         self.confirmed = subscription.cursor
         self.flushed_to = subscription.cursor
         self._info = info
+        self._resumed: dict[str, Any] = {}
         self._deadlines = deadlines
         self._retry = retry
-        self._keeper = keeper
+        self._make_keeper = keeper
+        self._keeper: Keeper | None = None
+        self._dead_letters = dead_letters
+        self._pause_between = 0.0 if rate is None else 1.0 / rate
+        self._next_write = 0.0
         self._flush_every = flush_every
         self._batch = batch
         self._progress = progress
         self._thread: SinkThread | None = None
         self._async = is_async(sink)
         self._unconfirmed: Mark | None = None
+        self._last_mark: Mark | None = None
         self._flushed_at = 0.0
         self._in_flight = 0
-        self._status: Status = "killed"
+        self.status: Status = status
         self.unsupported: dict[str, int] = {}
 
     @property
@@ -178,9 +192,9 @@ class Port:
         in_flight = self._in_flight + sub.open
         return SinkStatistics(
             read=read,
-            delivered=read - filtered - in_flight - self.statistics_dead,
+            delivered=read - filtered - in_flight - self.dead,
             filtered=filtered,
-            dead=self.statistics_dead,
+            dead=self.dead,
             in_flight=in_flight,
             lost=sub.lost,
             retries=self.retries,
@@ -195,6 +209,7 @@ class Port:
         waker = Waker()
         unlisten = source.listen(waker)
         try:
+            await self._go_on()
             await self._open()
             await self._deliver(source, waker)
             await self._close()
@@ -203,8 +218,36 @@ class Port:
         finally:
             unlisten()
             self._progress()
-            if self._thread is not None:
-                self._thread.stop()
+            self.end()
+
+    def end(self) -> None:
+        """Let go of the thread and the files; may be called twice."""
+        if self._thread is not None:
+            self._thread.stop()
+        if self._keeper is not None:
+            self._keeper.close()
+        if self._dead_letters is not None:
+            self._dead_letters.close()
+
+    async def _go_on(self) -> None:
+        """Start where the sink has been before, once no other process delivers to it."""
+        while self._make_keeper is not None and self._keeper is None:
+            try:
+                self._keeper = self._make_keeper()
+            except BlockingIOError as error:
+                self._note(error)
+                await anyio.sleep(WAIT_FOR_OTHER)
+            except OSError as error:
+                self._note(error)
+                break
+        checkpoint = None if self._keeper is None else self._keeper.load()
+        if checkpoint is None:
+            return
+        mark = Mark(checkpoint.seq, checkpoint.state)
+        self.subscription.restore(mark)
+        self.confirmed = self.flushed_to = mark.seq
+        self._resumed = checkpoint.sink
+        self._last_mark = mark
 
     async def _open(self) -> None:
         failures = 0
@@ -213,7 +256,7 @@ class Port:
             self._thread = SinkThread(self.alias)
         while True:
             try:
-                await self._call(partial(self.sink.open, self._info()), "open")
+                await self._call(partial(self.sink.open, self._info(self._resumed)), "open")
             except SinkTimeoutError as error:
                 self._give_up(error)
             except Exception as error:
@@ -242,9 +285,9 @@ class Port:
                 self._in_flight = 0
                 for event in ready.events:
                     if type(event) is RunFinished:
-                        self._status = event.status
+                        self.status = event.status
                     elif type(event) is RunStarted:
-                        self._status = "killed"
+                        self.status = "killed"
             self._unconfirmed = ready.mark
             due = anyio.current_time() - self._flushed_at >= self._flush_every
             if self.sink.confirms == "write":
@@ -269,6 +312,9 @@ class Port:
         """Give the sink a batch until it takes it, or its parts are known to be refused."""
         failures = 0
         while True:
+            if self._pause_between:
+                await anyio.sleep(max(0.0, self._next_write - anyio.current_time()))
+                self._next_write = anyio.current_time() + self._pause_between
             try:
                 await self._call(partial(self.sink.write, events), "write")
             except SinkTimeoutError as error:
@@ -289,16 +335,20 @@ class Port:
 
     async def _bisect(self, events: list[Event], error: BaseException) -> None:
         if len(events) == 1:
-            if not self.statistics_dead:
+            if not self.dead:
                 logger.warning(
                     "eventlog: sink %r refuses an event for good (%s: %s); it is set aside",
                     self.alias,
                     type(error).__name__,
                     error,
                 )
-            self.statistics_dead += 1
+            self.dead += 1
             self._in_flight -= 1
-            self.dead = [*self.dead[-999:], events[0]]
+            if self._dead_letters is not None:
+                try:
+                    self._dead_letters.add(events)
+                except (OSError, LogError) as problem:
+                    self._note(problem)
             return
         half = len(events) // 2
         await self._write(events[:half])
@@ -318,14 +368,15 @@ class Port:
             self._confirm()
         self._progress()
 
-    def _confirm(self, *, force: bool = False) -> None:
-        mark = self._unconfirmed
-        if mark is None:
+    def _confirm(self, *, done: bool = False) -> None:
+        mark = self._unconfirmed or self._last_mark
+        if mark is None or (mark is self._last_mark and not done):
             return
+        self._last_mark = mark
         self.confirmed = mark.seq
         self._unconfirmed = None
         if self._keeper is not None:
-            self._keeper.save(mark, self.sink.state(), force=force)
+            self._keeper.save(mark, self.sink.state(), done=done)
 
     async def _close(self) -> None:
         if self.subscription.never_ticked:
@@ -335,7 +386,7 @@ class Port:
             )
         try:
             await self._call(self.sink.flush, "flush")
-            await self._call(partial(self.sink.close, self._status), "close")
+            await self._call(partial(self.sink.close, self.status), "close")
         except SinkTimeoutError as error:
             self._give_up(error)
         except Exception as error:
@@ -343,7 +394,7 @@ class Port:
             self.state = "failed"
             return
         self.flushed_to = self.subscription.cursor
-        self._confirm(force=True)
+        self._confirm(done=True)
         self.state = "closed"
 
     async def _call(self, function: Callable[[], Any], what: str) -> None:
@@ -379,12 +430,18 @@ class Port:
 async def _guarded(function: Callable[[], Any]) -> None:
     """Await a sink's method; what would end the loop or the task becomes the sink's own error."""
     try:
-        await cast(Awaitable[None], function())
+        result = function()
+        if inspect.isawaitable(result):  # a sink's open, flush and close may be plain
+            await result
     except SystemExit as error:
         raise SinkError(f"the sink raised SystemExit({error.code!r})") from error
+    except KeyboardInterrupt as error:
+        if threading.current_thread() is threading.main_thread():
+            raise  # the user's own
+        raise SinkError("the sink raised KeyboardInterrupt") from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task() if in_asyncio() else None
-        if task is None or task.cancelling():
+        if task is not None and task.cancelling():
             raise
         raise SinkError("the sink raised a cancellation of its own") from error
 

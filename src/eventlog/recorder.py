@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from eventlog import _platform
 from eventlog._media import PendingValues, Sized
+from eventlog._platform import FileLock
 from eventlog._rejections import Rejections
 from eventlog._values import snapshot
 from eventlog._version import __version__
@@ -76,7 +75,7 @@ class Recorder:
         self.blobs: BlobStore | None = None
         self.rejections = Rejections(strict)
         self.pid = os.getpid()
-        self._lock_fd = -1
+        self._held: FileLock | None = None
         first_seq, last_attempt = 0, 0
         log: LogWriter | None = None
         if run_dir is not None:
@@ -105,10 +104,8 @@ class Recorder:
         self.source = LiveSource(self.cache, log)
 
     def _lock(self, directory: Path) -> None:
-        path = directory / "lock"
-        self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        if not _platform.lock_file(self._lock_fd):
-            os.close(self._lock_fd)
+        self._held = FileLock(directory / "lock")
+        if not self._held.acquire():
             raise LogError(
                 f"{directory} is being written by another process; end it first, or choose "
                 "another run"
@@ -162,10 +159,8 @@ class Recorder:
         """Take nothing more, write what is left; False when that takes longer than `timeout`."""
         self.inbox.refuse("closed")
         done = self.writer.stop(timeout)
-        if done and self._lock_fd >= 0:
-            with contextlib.suppress(OSError):
-                os.close(self._lock_fd)
-            self._lock_fd = -1
+        if done and self._held is not None:
+            self._held.release()
         return done
 
 

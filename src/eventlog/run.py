@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,7 @@ from eventlog._names import new_run_id, safe_name
 from eventlog._provenance import provenance
 from eventlog._run_media import MediaMethods
 from eventlog._run_values import RunConfig, RunSummary
+from eventlog._supervisor import Supervisor
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduce
 from eventlog.clock import monotonic_ns
@@ -43,10 +45,13 @@ from eventlog.events import (
     SummaryUpdated,
 )
 from eventlog.exceptions import EventlogError, SinkLoadError
+from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.inbox import Barrier, Inbox
 from eventlog.log.writer import WriterStatistics
-from eventlog.recorder import Recorder
-from eventlog.sinks.base import RunInfo
+from eventlog.recorder import Recorder, rank_directory
+from eventlog.sinks.base import RunInfo, Sink
+from eventlog.sinks.plan import write_plan
+from eventlog.sinks.registry import load_sink_class
 from eventlog.sinks.select import Sinks, SinkSpec, select_sinks
 from eventlog.subscription import Every, Subscription
 
@@ -204,47 +209,80 @@ class Run(MediaMethods):
         self._delivery = Delivery(recorder.source)
         self._failed: dict[str, SinkHandle] = {}
         self._progress = threading.Event()
+        self._supervisor: Supervisor | None = None
         self._add_sinks(specs, deadlines, retry)
         self._put_reserved(self._started())
         recorder.start()
         self._thread = threading.Thread(target=self._deliver, name="eventlog-delivery", daemon=True)
         self._thread.start()
+        if self._supervisor is not None:
+            self._supervisor.start()
         _open_runs.append(self)
         _all_runs.add(self)
         atexit.register(self._at_exit)
 
     def _add_sinks(self, specs: list[SinkSpec], deadlines: Deadlines, retry: Retry) -> None:
+        isolated: list[str] = []
+        if self.dir is not None:
+            kept = write_plan(self.dir, specs)
+            isolated = [s.alias for s in specs if s.alias in kept and self._is_isolated(s)]
         for spec in specs:
-            subscription = Subscription(
-                self._recorder.source,
-                types=spec.types,
-                every=spec.every,
-                reduce=spec.reduce,
-                keys=spec.keys,
-                start=self._recorder.source.end,
-            )
+            if spec.alias in isolated:
+                continue
+            if spec.isolate:
+                raise ValueError(
+                    f"sink {spec.alias!r} cannot be isolated: that takes a sink given by name and "
+                    "a run with a directory"
+                )
             try:
                 sink = spec.make()
             except SinkLoadError as error:
-                # a plugin that is broken costs its own points, not the training
-                logger.warning("eventlog: %s; the run goes on without it", error)
-                self._failed[spec.alias] = SinkHandle(
-                    spec.alias, "failed", None, None, None, str(error)
-                )
+                self._fail(spec.alias, error)
                 continue
-            port = Port(
-                spec.alias,
-                sink,
-                subscription,
-                lambda alias=spec.alias: self._info(alias),  # type: ignore[misc]
-                deadlines=deadlines,
-                retry=retry,
-                progress=self._progress.set,
-            )
-            self._delivery.add(port)
+            self._delivery.add(self._port(spec, sink, deadlines, retry))
+        if isolated and self.dir is not None:
+            self._supervisor = Supervisor(self.dir, 0, isolated)
 
-    def _info(self, alias: str) -> RunInfo:
+    def _fail(self, alias: str, error: Exception) -> None:
+        """Go on without a sink: a plugin that is broken costs its own points, not the training."""
+        logger.warning("eventlog: %s; the run goes on without it", error)
+        self._failed[alias] = SinkHandle(alias, "failed", None, None, None, str(error))
+
+    def _is_isolated(self, spec: SinkSpec) -> bool:
+        if spec.isolate is not None:
+            return spec.isolate
+        try:
+            return load_sink_class(spec.name).isolation == "sidecar"
+        except SinkLoadError:
+            return False  # said where it is made
+
+    def _port(self, spec: SinkSpec, sink: Sink, deadlines: Deadlines, retry: Retry) -> Port:
+        source = self._recorder.source
+        subscription = Subscription(
+            source, types=spec.types, every=spec.every, reduce=spec.reduce, keys=spec.keys
+        )
+        keeper = dead_letters = None
+        if self.dir is not None:
+            keeper = partial(Keeper, rank_directory(self.dir, 0), spec.alias, sink)
+            dead_letters = DeadLetters(
+                self.dir, spec.alias, run_id=self.id, project=self.project, rank=0
+            )
+        return Port(
+            spec.alias,
+            sink,
+            subscription,
+            partial(self._info, spec.alias),
+            deadlines=deadlines,
+            retry=retry,
+            keeper=keeper,
+            dead_letters=dead_letters,
+            rate=spec.rate,
+            progress=self._progress.set,
+        )
+
+    def _info(self, alias: str, state: dict[str, Any]) -> RunInfo:
         return RunInfo(
+            state=state,
             run_id=self.id,
             project=self.project,
             name=self.name,
@@ -591,28 +629,36 @@ class Run(MediaMethods):
         if not self._inbox.put(barrier):
             return self._report or CloseReport(True, True, {})
         self._inbox.wake.set()
-        written = barrier.wait(timeout)
-        while written:
+        if not barrier.wait(timeout):
+            return CloseReport(False, False, self._remaining(None))
+        remaining = self._wait_delivered(barrier.seq, deadline)
+        return CloseReport(not remaining, True, remaining)
+
+    def _wait_delivered(self, seq: int, deadline: float | None) -> dict[str, int]:
+        """Wait until all sinks are past `seq`, or done for; return what each lacks."""
+        while True:
             self._progress.clear()
-            behind = [
-                port
-                for port in self._delivery.ports.values()
-                if not port.finished and port.flushed_to < barrier.seq
-            ]
+            ports = self._delivery.ports.values()
             left = None if deadline is None else deadline - time.monotonic()
-            if not behind or (left is not None and left <= 0) or not self._thread.is_alive():
+            if all(port.finished or port.flushed_to >= seq for port in ports):
+                break
+            if (left is not None and left <= 0) or not self._thread.is_alive():
                 break
             self._progress.wait(left)
-        remaining = self._remaining(barrier.seq if written else None)
-        return CloseReport(written and not remaining, written, remaining)
+        if self._supervisor is not None:
+            self._supervisor.wait_flushed(seq, deadline)
+        return self._remaining(seq)
 
     def _remaining(self, end: int | None) -> dict[str, int]:
         end = self._recorder.source.end if end is None else end
-        return {
+        lacking = {
             alias: end - port.flushed_to
             for alias, port in self._delivery.ports.items()
             if port.flushed_to < end and port.state != "closed"
         }
+        if self._supervisor is not None:
+            lacking |= self._supervisor.lacking(end)
+        return lacking
 
     def close(self, status: Status = "finished", timeout: float | None = None) -> CloseReport:
         """End the run: write everything, deliver everything, close the sinks. May be called twice.
@@ -641,6 +687,8 @@ class Run(MediaMethods):
             )
             written = self._recorder.stop(timeout)
             self._thread.join(max(0.0, deadline - time.monotonic()))
+            if self._supervisor is not None:
+                self._supervisor.end(deadline)
             remaining = self._remaining(None)
             degraded = self._recorder.writer.statistics().degraded
             self._report = report = CloseReport(
@@ -655,13 +703,12 @@ class Run(MediaMethods):
 
     def _say_what_is_left(self, report: CloseReport, timeout: float) -> None:
         for alias, n in report.left.items():
-            port = self._delivery.ports[alias]
             logger.warning(
                 "eventlog: sink %r has not taken %d events by the end (%s)%s",
                 alias,
                 n,
-                port.error or f"after {timeout:g} s",
-                f"; bring them there with: eventlog replay {self.dir} --sink {alias}"
+                self.sink(alias).error or f"after {timeout:g} s",
+                f"; they are in the log: eventlog replay --pending {self.dir}"
                 if self.dir is not None
                 else "",
             )
@@ -711,18 +758,27 @@ class Run(MediaMethods):
         """
         if alias in self._failed:
             return self._failed[alias]
+        supervisor = self._supervisor
+        isolated = () if supervisor is None else supervisor.aliases
+        if supervisor is not None and alias in isolated:
+            report = supervisor.report(alias)
+            return SinkHandle(alias, report.state, report.url, report.run_id, None, report.error)
         port = self._delivery.ports.get(alias)
         if port is None:
-            known = ", ".join([*self._delivery.ports, *self._failed]) or "none"
+            known = ", ".join([*self._delivery.ports, *isolated, *self._failed]) or "none"
             raise KeyError(f"this run has no sink {alias!r}; its sinks: {known}")
         sink = port.sink
         return SinkHandle(alias, port.state, sink.url, sink.run_id, sink.tracker, port.error)
 
     def statistics(self) -> RunStatistics:
         """Account for everything that was logged and delivered."""
+        sinks = {alias: port.statistics() for alias, port in self._delivery.ports.items()}
+        if self._supervisor is not None:
+            for alias in self._supervisor.aliases:
+                sinks[alias] = self._supervisor.statistics(alias)
         return RunStatistics(
             self._recorder.writer.statistics(),
-            {alias: port.statistics() for alias, port in self._delivery.ports.items()},
+            sinks,
             dict(self._recorder.rejections.counts),
             self._thinned,
         )

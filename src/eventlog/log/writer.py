@@ -34,7 +34,7 @@ from eventlog.log.records import ClockPair, Gap, SegmentHeader, encode_latched, 
 from eventlog.log.segments import OS_FILES, Files, SegmentWriter
 from eventlog.log.source import Block, TailCache, describe
 
-__all__ = ["LogWriter", "Writer", "WriterStatistics"]
+__all__ = ["Encoded", "LogWriter", "Writer", "WriterStatistics"]
 
 logger = logging.getLogger("eventlog")
 
@@ -71,7 +71,7 @@ class WriterStatistics(NamedTuple):
     degraded: str | None
 
 
-class _Encoded(NamedTuple):
+class Encoded(NamedTuple):
     """A block that is to be written: what it holds, and its bytes but for the header."""
 
     block: Block
@@ -111,7 +111,7 @@ class LogWriter:
         self._segment: SegmentWriter | None = None
         self._segment_bytes = segment_bytes
         self._segment_attempt = attempt
-        self._backlog: deque[_Encoded] = deque()
+        self._backlog: deque[Encoded] = deque()
         self._backlog_bytes = 0
         self._retry_at = 0
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class LogWriter:
     def backlog_events(self) -> int:
         return sum(e.block.end - e.block.first for e in self._backlog)
 
-    def write(self, encoded: Sequence[_Encoded], now: int, clock: Clock) -> None:
+    def write(self, encoded: Sequence[Encoded], now: int, clock: Clock) -> None:
         """Append blocks, or keep them until that is possible."""
         self._backlog.extend(encoded)
         self._backlog_bytes += sum(len(e.payload) for e in encoded)
@@ -141,11 +141,28 @@ class LogWriter:
             self._fail(error, now)
             self._shed()
 
+    def write_now(self, encoded: Sequence[Encoded], clock: Clock) -> None:
+        """Append blocks, all of them, at once.
+
+        Raises:
+            OSError: Not all could be written; none of them is kept for later.
+        """
+        self._backlog.extend(encoded)
+        self._backlog_bytes += sum(len(e.payload) for e in encoded)
+        try:
+            self._write_backlog(clock)
+        except OSError:
+            self.leave_segment(sync=False)
+            raise
+        finally:
+            self._backlog.clear()
+            self._backlog_bytes = 0
+
     def _write_backlog(self, clock: Clock) -> None:
         while self._backlog:
             attempt = self._backlog[0].block.attempt
             segment = self._segment_for(attempt, self._backlog[0].block.first, clock)
-            group: list[_Encoded] = []
+            group: list[Encoded] = []
             for encoded in self._backlog:
                 if encoded.block.attempt != attempt or len(group) >= 1024:
                     break
@@ -369,7 +386,7 @@ class Writer:
         offset = self._clock.wall_ns() - now
         if self._offset is not None and abs(offset - self._offset) < CLOCK_STEP_NS:
             offset = self._offset
-        encoded: list[_Encoded] = []
+        encoded: list[Encoded] = []
         for run in self._by_attempt(events):
             encoded += self._encode(run, offset)
         if self._log is not None:
@@ -416,8 +433,8 @@ class Writer:
             runs[-1].append(event)
         return runs
 
-    def _encode(self, events: list[Event], offset: int) -> list[_Encoded]:
-        done: list[_Encoded] = []
+    def _encode(self, events: list[Event], offset: int) -> list[Encoded]:
+        done: list[Encoded] = []
         at = 0
         while at < len(events):
             part = events[at : at + self._chunk]
@@ -425,7 +442,7 @@ class Writer:
             done += self._encode_part(part, offset)
         return done
 
-    def _encode_part(self, part: list[Event], offset: int) -> list[_Encoded]:
+    def _encode_part(self, part: list[Event], offset: int) -> list[Encoded]:
         try:
             payload = encode_events(part)
         except Exception:
@@ -458,7 +475,7 @@ class Writer:
             size=len(payload) + len(part) * 300,
             events=part,
         )
-        return [_Encoded(block, payload, max(map(_wall_of, part)))]
+        return [Encoded(block, payload, max(map(_wall_of, part)))]
 
     def _encode_singly(self, part: list[Event]) -> tuple[list[Event], bytes]:
         """Keep what can be encoded, as it is or mended, and count the rest."""

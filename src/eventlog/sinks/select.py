@@ -9,9 +9,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from eventlog.cadence.frequency import FrequencyManager
+from eventlog.cadence.gate import as_rule
 from eventlog.cadence.terms import Cadence
+from eventlog.cadence.text import CadenceError
 from eventlog.cadence.window import Reduce
-from eventlog.exceptions import SinkError
+from eventlog.exceptions import SinkError, SinkLoadError
 from eventlog.sinks.base import Sink
 from eventlog.sinks.callback import callback_sink
 from eventlog.sinks.registry import available_sinks, load_sink_class
@@ -24,7 +26,7 @@ Sinks: TypeAlias = (
     "| Mapping[str, Any] | None"
 )
 
-_OURS = ("every", "reduce", "types", "keys", "isolate", "ranks", "sink")
+_OURS = ("every", "reduce", "types", "keys", "isolate", "ranks", "rate", "sink")
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
         every, reduce, types, keys: For its subscription.
         isolate: Whether it runs in a process of its own; None for the sink's own wish.
         ranks: main or all.
+        rate: Most calls of its `write` a second; None for no limit.
     """
 
     alias: str
@@ -50,12 +53,15 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     keys: Any = None
     isolate: bool | None = None
     ranks: str = "main"
+    rate: float | None = None
 
     def make(self) -> Sink:
         """Return the sink, made now where it was not yet.
 
         Raises:
-            SinkError: It is not installed, does not load, or its options are wrong.
+            SinkNotFoundError: It is not installed.
+            SinkLoadError: It is broken: it does not load, or cannot be made.
+            SinkError: Its options are wrong.
         """
         if isinstance(self.sink, Sink):
             return self.sink
@@ -69,6 +75,12 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"sink {self.alias!r}: {error}; its options are: {', '.join(accepted) or 'none'}, "
                 f"and for every sink: {', '.join(_OURS)}"
             ) from error
+        except ValueError as error:
+            raise SinkError(f"sink {self.alias!r}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise SinkLoadError(
+                f"sink {self.alias!r} cannot be made: {type(error).__name__}: {error}"
+            ) from error
 
 
 def select_sinks(sinks: Sinks, every: Every = None, reduce: Reduce = None) -> list[SinkSpec]:
@@ -81,7 +93,8 @@ def select_sinks(sinks: Sinks, every: Every = None, reduce: Reduce = None) -> li
 
     Raises:
         TypeError: It is none of these.
-        ValueError: Two sinks have the same alias.
+        ValueError: Two sinks have the same alias, or one sink has two.
+        CadenceError: A cadence is wrong.
     """
     specs: list[SinkSpec] = []
     if sinks is None:
@@ -105,18 +118,47 @@ def select_sinks(sinks: Sinks, every: Every = None, reduce: Reduce = None) -> li
             ]
         else:
             specs.append(_one(alias, what, every, reduce))
-    seen: set[str] = set()
-    for spec in specs:
-        if spec.alias in seen:
-            raise ValueError(
-                f"two sinks have the alias {spec.alias!r}; give a mapping with other aliases, "
-                f'such as {{"{spec.alias}2": {{"sink": "{spec.name}"}}}}'
-            )
-        seen.add(spec.alias)
+    _check(specs)
     return specs
 
 
+def _check(specs: list[SinkSpec]) -> None:
+    seen: set[str] = set()
+    objects: dict[int, str] = {}
+    for spec in specs:
+        if spec.alias in seen:
+            second = f'{{"sink": "{spec.name}"}}' if spec.sink is None else "<the object>"
+            raise ValueError(
+                f"two sinks have the alias {spec.alias!r}; give a mapping with other aliases, "
+                f'such as {{"{spec.alias}2": {second}}}'
+            )
+        seen.add(spec.alias)
+        if spec.sink is not None:
+            other = objects.setdefault(id(spec.sink), spec.alias)
+            if other != spec.alias:
+                raise ValueError(
+                    f"{other!r} and {spec.alias!r} are the same object; a sink is open once at a "
+                    "time, so make two of them"
+                )
+        _check_every(spec)
+
+
+def _check_every(spec: SinkSpec) -> None:
+    """Find a wrong cadence before anything is opened."""
+    every = spec.every
+    for rule in every.values() if isinstance(every, Mapping) else [every]:
+        try:
+            _ = None if rule is None else as_rule(rule)
+        except CadenceError as error:
+            problem = f"{error.problem} (the cadence of sink {spec.alias!r}"
+            if rule in available_sinks():
+                problem += f'; to name the sink, give {{"{spec.alias}": {{"sink": "{rule}"}}}}'
+            raise CadenceError(error.text, error.column, f"{problem})") from None
+
+
 def _one(alias: str | None, what: Any, every: Every, reduce: Reduce) -> SinkSpec:
+    if alias is not None and (not isinstance(alias, str) or not alias):
+        raise TypeError(f"a sink's alias must be a text that is not empty, not {alias!r}")
     if isinstance(what, str) and alias is None:
         return SinkSpec(alias=what, name=what, every=every, reduce=reduce)
     if isinstance(what, Sink):
@@ -143,6 +185,10 @@ def _with_options(alias: str, what: Mapping[str, Any], every: Every, reduce: Red
     ours: dict[str, Any] = {"every": every, "reduce": reduce}
     ours |= {key: what[key] for key in _OURS if key in what and key != "sink"}
     inner: Any = what.get("sink", alias)
+    if ours.get("isolate") not in (None, True, False):
+        raise TypeError(f"sink {alias!r}: isolate must be a bool, not {ours['isolate']!r}")
+    if ours.get("ranks", "main") not in ("main", "all"):
+        raise ValueError(f"sink {alias!r}: ranks must be 'main' or 'all', not {ours['ranks']!r}")
     if isinstance(inner, str):
         return SinkSpec(alias=alias, name=inner, options=options, **ours)
     if options:

@@ -1,0 +1,148 @@
+"""The training process's side of the sidecar: start it, restart it, wait for it, ask it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from eventlog.delivery import SinkStatistics
+from eventlog.sidecar import SinkReport, read_status, status_path
+
+__all__ = ["Supervisor"]
+
+logger = logging.getLogger("eventlog")
+
+RESTARTS = 5
+FIRST_PAUSE = 0.5
+
+
+class Supervisor:
+    """Keeps one delivering process alive while the run goes on.
+
+    Args:
+        run_dir: The run's directory.
+        rank: Whose log it follows.
+        aliases: The sinks that it runs.
+        linger: How long it may go on after the run's end.
+    """
+
+    def __init__(
+        self, run_dir: Path, rank: int, aliases: Sequence[str], linger: float = 600.0
+    ) -> None:
+        self.aliases = tuple(aliases)
+        self._run_dir = run_dir
+        self._rank = rank
+        self._linger = linger
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending = threading.Event()
+        self._gone = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eventlog-sidecar", daemon=True)
+
+    def start(self) -> None:
+        """Start the process, in the background."""
+        status_path(self._run_dir, self._rank).unlink(missing_ok=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, while there is one."""
+        process = self._process
+        return None if process is None else process.pid
+
+    def _run(self) -> None:
+        """Start, wait, start again; also reaps the process, so that no zombie stays."""
+        failures = 0
+        while True:
+            try:
+                self._process = self._spawn()
+            except OSError as error:
+                logger.warning("eventlog: the sidecar cannot be started: %s", error)
+                break
+            code = self._process.wait()
+            if code in (0, 1, 2):  # it ended by itself, and says how each sink is
+                break
+            failures += 1
+            if failures > RESTARTS:
+                logger.warning(
+                    "eventlog: the sidecar died %d times (last: %s); the rest is delivered by: "
+                    "eventlog replay --pending %s",
+                    failures,
+                    code,
+                    self._run_dir,
+                )
+                break
+            logger.warning("eventlog: the sidecar died (%s); it is started again", code)
+            pause = FIRST_PAUSE * 2 ** (failures - 1)
+            if self._ending.wait(pause):
+                # at the end every second counts
+                continue
+        self._process = None
+        self._gone.set()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "eventlog.sidecar", str(self._run_dir.absolute())]
+        command += ["--rank", str(self._rank), "--linger", str(self._linger)]
+        for alias in self.aliases:
+            command += ["--sink", alias]
+        environment = dict(os.environ)
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+        output = self._run_dir / f"sidecar-{self._rank}.log"
+        with output.open("ab") as file:
+            # a session of its own: a Ctrl-C at the terminal is the trainer's affair
+            return subprocess.Popen(  # noqa: S603 - our own module, arguments as a list
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def report(self, alias: str) -> SinkReport:
+        """Return how a sink is, as the process said last."""
+        status = read_status(self._run_dir, self._rank)
+        found = None if status is None else status.sinks.get(alias)
+        if found is None:
+            return SinkReport(state="failed" if self._gone.is_set() else "waiting")
+        if self._gone.is_set() and found.state not in ("closed", "failed"):
+            return msgspec.structs.replace(found, state="failed", error="the sidecar is gone")
+        return found
+
+    def statistics(self, alias: str) -> SinkStatistics:
+        """Account for what a sink in the process was given."""
+        report = self.report(alias)
+        statistics = msgspec.convert(report.statistics, SinkStatistics)
+        statistics.state = report.state  # type: ignore[assignment]
+        return statistics
+
+    def wait_flushed(self, seq: int, deadline: float | None) -> None:
+        """Wait until the sinks have flushed what is before `seq`, or the process is gone."""
+        while self.lacking(seq) and not self._gone.is_set():
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            self._gone.wait(0.02)
+
+    def lacking(self, seq: int) -> dict[str, int]:
+        """Return how many events before `seq` each sink has not flushed yet."""
+        behind = {}
+        for alias in self.aliases:
+            report = self.report(alias)
+            if report.flushed_to < seq and report.state != "closed":
+                behind[alias] = seq - report.flushed_to
+        return behind
+
+    def end(self, deadline: float) -> bool:
+        """Wait for the process to deliver the rest and end; False when that takes too long.
+
+        It is left alone then, and ends by itself.
+        """
+        self._ending.set()
+        return self._gone.wait(max(0.0, deadline - time.monotonic()))

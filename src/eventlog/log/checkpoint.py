@@ -1,0 +1,151 @@
+"""Where each sink is: kept in a file of two slots, written by turns.
+
+A checkpoint belongs to an alias and to what its sink writes to; another target starts afresh. One
+process at a time may hold it. A slot is whole when its checksum holds; the newer whole slot counts,
+so that a crash in the middle of a write costs at most that write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from eventlog import _platform
+from eventlog._names import safe_name
+
+__all__ = ["Checkpoint", "CheckpointFile", "checkpoint_path", "highest_seq", "list_checkpoints"]
+
+_MAGIC = b"ECP1"
+_HEAD = struct.Struct("<4sIQI")  # magic, length, generation, crc32 of generation and payload
+SLOT = 64 * 1024
+"""Bytes between the slots; the file is sparse, and a slot takes what it holds."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A sink's position.
+
+    Attributes:
+        alias: Of the sink.
+        fingerprint: Of what it writes to.
+        seq: The next event to read.
+        passed: The seq after the last event that was read for it; nothing before it that passed
+            comes again, but for open windows.
+        state: The subscription's state at `seq`; see `Mark`.
+        sink: What the sink needs to go on with the same tracker run.
+        done: Whether the sink was closed after everything was delivered.
+    """
+
+    alias: str
+    fingerprint: str = ""
+    seq: int = 0
+    passed: int = 0
+    state: dict[str, Any] = {}
+    sink: dict[str, Any] = {}
+    done: bool = False
+
+
+def checkpoint_path(directory: Path, alias: str, target: str) -> Path:
+    """Return where the checkpoint of a sink lies, in the directory of a rank's log."""
+    fingerprint = hashlib.sha256(target.encode("utf-8", "replace")).hexdigest()[:8]
+    return directory / "checkpoints" / f"{safe_name(alias)}-{fingerprint}.ckpt"
+
+
+class CheckpointFile:
+    """A checkpoint on disk, held by this process.
+
+    Raises:
+        BlockingIOError: Somebody else holds it.
+        OSError: It cannot be opened or made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        # on a file of its own: whoever looks at the checkpoint would let go of the lock with it
+        self._lock = _platform.FileLock(path.with_suffix(".lock"))
+        if not self._lock.acquire():
+            raise BlockingIOError(f"{path} is held by another delivery")
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        self._fd = os.open(path, flags, 0o666)
+        self._generation, self._current = _newest(self._fd)
+
+    def load(self) -> Checkpoint | None:
+        """Return the newest checkpoint that is whole; None when there is none."""
+        return self._current
+
+    def save(self, checkpoint: Checkpoint, *, sync: bool) -> None:
+        """Write a checkpoint; with `sync` it survives a loss of power.
+
+        Raises:
+            ValueError: It does not fit into a slot.
+            OSError: It cannot be written; the one before still counts.
+        """
+        payload = msgspec.msgpack.encode(checkpoint)
+        if len(payload) + _HEAD.size > SLOT:
+            raise ValueError(f"a checkpoint must fit into {SLOT} bytes, not {len(payload)}")
+        generation = self._generation + 1
+        crc = zlib.crc32(payload, generation & 0xFFFFFFFF)
+        data = _HEAD.pack(_MAGIC, len(payload), generation, crc) + payload
+        os.pwrite(self._fd, data, SLOT * (generation % 2))
+        if sync:
+            _platform.fdatasync(self._fd)
+        self._generation = generation
+        self._current = checkpoint
+
+    def sync(self) -> None:
+        """Bring what was saved to the disk."""
+        _platform.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Let another process have it."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+            self._lock.release()
+
+
+def _newest(fd: int) -> tuple[int, Checkpoint | None]:
+    best: tuple[int, Checkpoint | None] = (0, None)
+    for slot in (0, 1):
+        data = os.pread(fd, SLOT, SLOT * slot)
+        if len(data) < _HEAD.size:
+            continue
+        magic, length, generation, crc = _HEAD.unpack_from(data)
+        payload = data[_HEAD.size : _HEAD.size + length]
+        if magic != _MAGIC or len(payload) != length:
+            continue
+        if zlib.crc32(payload, generation & 0xFFFFFFFF) != crc or generation <= best[0]:
+            continue
+        try:
+            best = (generation, msgspec.msgpack.decode(payload, type=Checkpoint))
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+    return best
+
+
+def list_checkpoints(directory: Path) -> list[Checkpoint]:
+    """Return the checkpoints of a rank's log, without holding them; damaged ones are left out."""
+    found = []
+    for path in sorted((directory / "checkpoints").glob("*.ckpt")):
+        try:
+            fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except OSError:
+            continue
+        try:
+            checkpoint = _newest(fd)[1]
+        finally:
+            os.close(fd)
+        if checkpoint is not None:
+            found.append(checkpoint)
+    return found
+
+
+def highest_seq(directory: Path) -> int:
+    """Return the seq after the last event that any sink was given: a log must not go below it."""
+    return max((c.passed for c in list_checkpoints(directory)), default=0)

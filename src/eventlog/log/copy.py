@@ -1,0 +1,102 @@
+"""Writing events that have their place already: into another log, under the same identity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from eventlog._platform import FileLock
+from eventlog.clock import SYSTEM_CLOCK
+from eventlog.codec import encode_foreign
+from eventlog.events import Event, ModelUpdateEvent, RunStarted
+from eventlog.exceptions import LogError
+from eventlog.log.files import last_valid_seq
+from eventlog.log.source import Block, describe
+from eventlog.log.writer import Encoded, LogWriter
+
+__all__ = ["LogCopy"]
+
+_BLOCK = 512
+
+
+class LogCopy:
+    """A log whose events keep their seq, attempt and times: part of another log, or all of it.
+
+    Args:
+        directory: Of the rank's log; made if need be.
+        run_id, project, rank: Of the run that the events belong to.
+
+    Attributes:
+        end: The seq after the last event that was there when it was opened.
+
+    Raises:
+        LogError: Another process writes there, or it cannot be made.
+    """
+
+    def __init__(self, directory: Path, *, run_id: str, project: str = "", rank: int = 0) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(directory / "lock")
+            free = self._lock.acquire()
+        except OSError as error:
+            raise LogError(f"cannot open a log in {directory}: {error}") from error
+        if not free:
+            raise LogError(f"{directory} is being written by somebody else")
+        self.end = last_valid_seq(directory)
+        self._log = LogWriter(directory, run_id=run_id, project=project, rank=rank)
+
+    def write(self, events: Sequence[Event]) -> None:
+        """Append events; their seq must ascend.
+
+        Raises:
+            OSError: They cannot be written; those before may have been.
+        """
+        encoded = []
+        for part in _blocks(events):
+            payload = encode_foreign(part)
+            flags, steps = describe(part)
+            for event in part:
+                if isinstance(event, RunStarted | ModelUpdateEvent):
+                    self._latch(event)
+            block = Block(
+                part[0].seq,
+                len(part),
+                flags,
+                steps,
+                attempt=part[0].attempt,
+                first_time=part[0].wall,
+                size=len(payload),
+                events=part,
+            )
+            encoded.append(Encoded(block, payload, max(e.wall for e in part)))
+        self._log.write_now(encoded, SYSTEM_CLOCK)
+
+    def _latch(self, event: Event) -> None:
+        kept = [e for e in self._log.latched if type(e) is not type(event)]
+        self._log.latched = [*kept, event]
+
+    def sync(self) -> None:
+        """Bring what was written to the disk."""
+        self._log.sync()
+
+    def close(self) -> None:
+        """End the segment and let go of the log."""
+        self._log.leave_segment()
+        self._lock.release()
+
+
+def _blocks(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """Cut into runs of what a block can hold: one attempt, seqs without gaps, one clock offset."""
+    part: list[Event] = []
+    for event in events:
+        if part and (
+            len(part) >= _BLOCK
+            or event.seq != part[-1].seq + 1
+            or event.attempt != part[-1].attempt
+            or event.wall - event.mono != part[-1].wall - part[-1].mono
+        ):
+            yield part
+            part = []
+        part.append(event)
+    if part:
+        yield part

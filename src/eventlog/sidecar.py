@@ -1,0 +1,293 @@
+"""The delivering process: follows a run's log and runs the sinks that are isolated from training.
+
+It is started by `Run`, one for each run and rank, or by hand::
+
+    python -m eventlog.sidecar runs/digits/20260101-120000-abcdef
+
+It is the same delivery, with the same subscriptions and sinks, over the same files, from the
+checkpoints that are there. It ends by itself: when the run has ended and everything is delivered,
+or, after the training process died, when what is in the log is delivered or `linger` is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from eventlog._loop import Waker
+from eventlog._names import safe_name
+from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry, SinkStatistics
+from eventlog.exceptions import EventlogError, SinkError
+from eventlog.keeping import DeadLetters, Keeper
+from eventlog.log.archive import Log, open_log
+from eventlog.log.follow import FollowSource
+from eventlog.log.source import Source
+from eventlog.recorder import rank_directory
+from eventlog.sinks.base import RunInfo
+from eventlog.sinks.plan import read_plan
+from eventlog.subscription import Subscription
+
+__all__ = ["SidecarStatus", "SinkReport", "deliver_plan", "main", "read_status", "status_path"]
+
+logger = logging.getLogger("eventlog")
+
+LINGER = 600.0
+REPORT_EVERY = 0.1
+
+
+class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sink in the delivering process is."""
+
+    state: str = "waiting"
+    url: str | None = None
+    run_id: str | None = None
+    error: str | None = None
+    flushed_to: int = 0
+    statistics: dict[str, Any] = {}
+
+
+class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the delivering process says of itself, in a file that it replaces as things change."""
+
+    pid: int
+    sinks: dict[str, SinkReport] = {}
+
+
+def status_path(run_dir: Path, rank: int) -> Path:
+    """Return where the delivering process of a rank says how it is."""
+    return rank_directory(run_dir, rank) / "sidecar.json"
+
+
+def read_status(run_dir: Path, rank: int) -> SidecarStatus | None:
+    """Return what the delivering process said last; None when it has not yet."""
+    try:
+        return msgspec.json.decode(status_path(run_dir, rank).read_bytes(), type=SidecarStatus)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def plan_ports(
+    log: Log,
+    source: Source,
+    aliases: Collection[str] | None = None,
+    *,
+    deadlines: Deadlines = DEADLINES,
+    retry: Retry = RETRY,
+) -> tuple[list[Port], dict[str, str]]:
+    """Make the ports of a run's kept sinks, which go on from their checkpoints.
+
+    Args:
+        log: The run's.
+        source: Where events come from.
+        aliases: Which sinks; all that were kept when None.
+        deadlines, retry: For the sinks.
+
+    Returns:
+        The ports, and what is wrong with the sinks that cannot be made.
+    """
+    ports: list[Port] = []
+    failed: dict[str, str] = {}
+    for spec in read_plan(log.run_dir):
+        if aliases is not None and spec.alias not in aliases:
+            continue
+        try:
+            sink = spec.make()
+        except SinkError as error:
+            failed[spec.alias] = str(error)
+            continue
+        subscription = Subscription(
+            source, types=spec.types, every=spec.every, reduce=spec.reduce, keys=spec.keys
+        )
+        header = log.header()
+        ports.append(
+            Port(
+                spec.alias,
+                sink,
+                subscription,
+                partial(_info, log, spec.alias),
+                deadlines=deadlines,
+                retry=retry,
+                keeper=partial(Keeper, log.directory, spec.alias, sink),
+                dead_letters=DeadLetters(
+                    log.run_dir,
+                    spec.alias,
+                    run_id=header.run_id if header else log.run_dir.name,
+                    project=header.project if header else "",
+                    rank=log.rank,
+                ),
+                rate=spec.rate,
+            )
+        )
+    return ports, failed
+
+
+def _info(log: Log, alias: str, state: dict[str, Any]) -> RunInfo:
+    return msgspec.structs.replace(
+        log.run_info(), directory=log.run_dir / safe_name(alias), state=state, replayed=False
+    )
+
+
+async def deliver_plan(
+    log: Log,
+    aliases: Collection[str] | None = None,
+    *,
+    follow: bool = True,
+    linger: float = LINGER,
+    deadlines: Deadlines = DEADLINES,
+    retry: Retry = RETRY,
+    report: Callable[[dict[str, SinkReport]], None] | None = None,
+) -> dict[str, SinkStatistics]:
+    """Deliver a run's log to its kept sinks, from their checkpoints on, until it ends.
+
+    Args:
+        log: The run's.
+        aliases: Which sinks; all that were kept when None.
+        follow: Whether to wait for a run that still goes on; otherwise what is there now.
+        linger: Most seconds after the end of the log.
+        deadlines, retry: For the sinks.
+        report: Told how the sinks are, when that changes.
+
+    Returns:
+        What each sink took.
+    """
+    source = FollowSource(log.directory, writer_lives=None if follow else lambda: False)
+    source.look()
+    ports, failed = plan_ports(log, source, aliases, deadlines=deadlines, retry=retry)
+    delivery = Delivery(source)
+    for port in ports:
+        delivery.add(port)
+    for alias, problem in failed.items():
+        logger.error("eventlog: sink %r: %s", alias, problem)
+    say = _Reporter(ports, failed, report)
+    async with anyio.create_task_group() as group:
+        group.start_soon(source.watch)
+        group.start_soon(say.run)
+        group.start_soon(_limit, source, linger, group.cancel_scope)
+        await delivery.run()
+        group.cancel_scope.cancel()
+    say.now()
+    return {port.alias: port.statistics() for port in ports}
+
+
+async def _limit(source: Source, linger: float, scope: anyio.CancelScope) -> None:
+    """End everything when the log has ended and `linger` seconds have passed."""
+    waker = Waker()
+    unlisten = source.listen(waker)
+    while not source.closed:
+        await waker.wait()
+    unlisten()
+    await anyio.sleep(linger)
+    logger.warning("eventlog: giving up after %g s; `eventlog replay --pending` goes on", linger)
+    scope.cancel()
+
+
+class _Reporter:
+    """Says how the sinks are, ten times a second at most, when it has changed."""
+
+    def __init__(
+        self,
+        ports: list[Port],
+        failed: dict[str, str],
+        report: Callable[[dict[str, SinkReport]], None] | None,
+    ) -> None:
+        self._ports = ports
+        self._failed = {
+            alias: SinkReport(state="failed", error=problem) for alias, problem in failed.items()
+        }
+        self._report = report
+        self._last: dict[str, SinkReport] | None = None
+
+    def now(self) -> None:
+        if self._report is None:
+            return
+        reports = dict(self._failed)
+        for port in self._ports:
+            reports[port.alias] = SinkReport(
+                state=port.state,
+                url=port.sink.url,
+                run_id=port.sink.run_id,
+                error=port.error,
+                flushed_to=port.flushed_to,
+                statistics=msgspec.to_builtins(port.statistics()),
+            )
+        if reports != self._last:
+            self._report(reports)
+            self._last = reports
+
+    async def run(self) -> None:
+        while True:
+            self.now()
+            await anyio.sleep(REPORT_EVERY)
+
+
+def _write_status(path: Path, sinks: dict[str, SinkReport]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(msgspec.json.encode(SidecarStatus(pid=os.getpid(), sinks=sinks)))
+        os.replace(temporary, path)
+    except OSError as error:
+        logger.warning("eventlog: %s cannot be written: %s", path, error)
+
+
+def _wait_for_log(run_dir: Path, rank: int, seconds: float) -> Log:
+    """Open a log that its writer may be about to make."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            log = open_log(run_dir, rank)
+            if log.header() is not None:
+                return log
+        except EventlogError:
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            raise EventlogError(f"{run_dir} has no log of rank {rank} that can be read")
+        time.sleep(0.01)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the delivering process; returns its exit code: 0 when every sink took everything."""
+    parser = argparse.ArgumentParser(
+        prog="python -m eventlog.sidecar",
+        description="Deliver a run's log to its sinks, from where they are, until the run ends.",
+    )
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--sink", action="append", help="an alias; all that were kept by default")
+    parser.add_argument("--linger", type=float, default=LINGER, help="seconds after the run's end")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    try:
+        log = _wait_for_log(options.run_dir, options.rank, 10.0)
+        path = status_path(log.run_dir, log.rank)
+        statistics = anyio.run(
+            partial(
+                deliver_plan,
+                log,
+                options.sink,
+                linger=options.linger,
+                report=partial(_write_status, path),
+            )
+        )
+    except EventlogError as error:
+        print(f"eventlog: {error}", file=sys.stderr)
+        return 2
+    return 0 if all(s.state == "closed" for s in statistics.values()) else 1
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # a tracker's own exit hooks have had their turn in close(); nothing may hold the process up
+    os._exit(code)

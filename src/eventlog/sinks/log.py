@@ -1,0 +1,97 @@
+"""Another log as a sink: a copy of a run, whole or thinned, under the same identity."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from eventlog.events import ArtifactEvent, BlobRef, Event, FigureEvent, ImageEvent, Status
+from eventlog.exceptions import SinkError
+from eventlog.log.copy import LogCopy
+from eventlog.sinks.base import CAPABILITIES, RunInfo, Sink
+
+__all__ = ["LogSink"]
+
+
+class LogSink(Sink):
+    """Writes what it is given into a log of its own; blobs are copied.
+
+    Events keep their seq, attempt and times, so that what was written before is recognised, and
+    what a rewind superseded still is.
+
+    Args:
+        dir: The directory of the copy, as a run's directory; by default where sinks put their
+            files.
+    """
+
+    name = "log"
+    capabilities = CAPABILITIES
+    confirms = "flush"
+    rewind = "overwrite"
+
+    def __init__(self, dir: str | os.PathLike[str] | None = None) -> None:
+        self._dir = None if dir is None else Path(dir)
+        self._copy: LogCopy | None = None
+        self._blobs: tuple[Path, Path] | None = None
+        self._next = 0
+
+    def target(self) -> str:
+        """Return the directory."""
+        return "" if self._dir is None else str(self._dir.absolute())
+
+    def open(self, run: RunInfo) -> None:
+        """Make the log, or go on with it."""
+        base = self._dir or run.directory
+        if base is None:
+            raise SinkError("a run without a directory has no place for a log; give dir=")
+        if run.run_dir is not None:
+            self._blobs = (run.run_dir / "blobs", base / "blobs")
+        self._copy = LogCopy(
+            base / f"rank-{run.rank}", run_id=run.run_id, project=run.project, rank=run.rank
+        )
+        self._next = self._copy.end
+        self.url = str(base)
+
+    def write(self, batch: Sequence[Event]) -> None:
+        """Append what is not there yet."""
+        assert self._copy is not None  # noqa: S101 - opened
+        new = [event for event in batch if event.seq >= self._next]
+        for event in new:
+            for blob in _blobs_of(event):
+                self._copy_blob(blob)
+        if new:
+            self._copy.write(new)
+            self._next = new[-1].seq + 1
+
+    def _copy_blob(self, blob: BlobRef) -> None:
+        if self._blobs is None:
+            return
+        source, target = (folder / blob.sha256 for folder in self._blobs)
+        if target.exists() or not source.exists():
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{blob.sha256}.{os.getpid()}")
+        shutil.copyfile(source, temporary)
+        os.replace(temporary, target)
+
+    def flush(self) -> None:
+        """Bring it to the disk."""
+        if self._copy is not None:
+            self._copy.sync()
+
+    def close(self, status: Status) -> None:
+        """Let go of it."""
+        if self._copy is not None:
+            self._copy.close()
+
+
+def _blobs_of(event: Event) -> list[BlobRef]:
+    if isinstance(event, ImageEvent):
+        return event.blobs
+    if isinstance(event, FigureEvent):
+        return [event.blob]
+    if isinstance(event, ArtifactEvent) and event.blob is not None:
+        return [event.blob]
+    return []

@@ -1,0 +1,140 @@
+"""Which sinks a run has, kept beside its log: what another process needs to deliver to them.
+
+Sinks that were given by name can be made again anywhere; an instance or a function lives in its
+own process only, and is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from eventlog._config import REDACTED, plain_config
+from eventlog.cadence.frequency import FrequencyManager
+from eventlog.cadence.terms import Cadence
+from eventlog.events import Event, event_tag
+from eventlog.exceptions import LogError
+from eventlog.sinks.select import SinkSpec
+
+__all__ = ["PLAN", "read_plan", "write_plan"]
+
+logger = logging.getLogger("eventlog")
+
+PLAN = "sinks.json"
+
+
+def write_plan(run_dir: Path, specs: Iterable[SinkSpec]) -> list[str]:
+    """Keep the specifications of those sinks that can be made again elsewhere.
+
+    Secrets are left out: a tracker's own environment variables are the place for them.
+
+    Returns:
+        The aliases that were kept.
+    """
+    kept = {spec.alias: _encode(spec) for spec in specs if spec.sink is None}
+    temporary = run_dir / f".{PLAN}.{os.getpid()}"
+    temporary.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, run_dir / PLAN)
+    return list(kept)
+
+
+def _encode(spec: SinkSpec) -> dict[str, Any]:
+    options = plain_config(spec.options or {})
+    hidden = [key for key, value in options.items() if value == REDACTED]
+    if hidden:
+        logger.warning(
+            "eventlog: sink %r: %s looks secret and is not kept with the run; delivery after the "
+            "run needs it from the tracker's environment variable",
+            spec.alias,
+            ", ".join(hidden),
+        )
+    return {
+        "name": spec.name,
+        "options": {key: value for key, value in options.items() if value != REDACTED},
+        "every": _encode_every(spec.every),
+        "reduce": dict(spec.reduce) if isinstance(spec.reduce, Mapping) else spec.reduce,
+        "types": None if spec.types is None else [_tag(kind) for kind in spec.types],
+        "keys": None if spec.keys is None else list(spec.keys),
+        "isolate": spec.isolate,
+        "rate": spec.rate,
+    }
+
+
+def _tag(kind: type[Event] | str) -> str:
+    return kind if isinstance(kind, str) else event_tag(kind)
+
+
+def _encode_every(every: Any) -> Any:
+    if every is None or isinstance(every, str):
+        return every
+    if isinstance(every, Cadence):
+        return str(every)
+    if isinstance(every, FrequencyManager):
+        return {
+            "log_frequency": every.log_frequency,
+            "mode": every.mode,
+            "frequency_type": every.frequency_type,
+            "anchor": every.anchor,
+            "state": every.state_dict(),
+        }
+    return {"by_type": {_tag(kind): _encode_every(rule) for kind, rule in every.items()}}
+
+
+def _decode_every(every: Any) -> Any:
+    if every is None or isinstance(every, str):
+        return every
+    if "by_type" in every:
+        return {tag: _decode_every(rule) for tag, rule in every["by_type"].items()}
+    manager = FrequencyManager(
+        every["log_frequency"], every["mode"], every["frequency_type"], anchor=every["anchor"]
+    )
+    manager.load_state_dict(every["state"])
+    return manager
+
+
+class _Kept(msgspec.Struct):
+    """One entry of the file, as it must be."""
+
+    name: str
+    options: dict[str, Any] = {}
+    every: Any = None
+    reduce: str | dict[str, str] | None = None
+    types: list[str] | None = None
+    keys: list[str] | None = None
+    isolate: bool | None = None
+    rate: float | None = None
+
+
+def read_plan(run_dir: Path) -> list[SinkSpec]:
+    """Return the sinks of a run; none where it kept none.
+
+    Raises:
+        LogError: The file is damaged.
+    """
+    path = run_dir / PLAN
+    try:
+        kept = msgspec.json.decode(path.read_bytes(), type=dict[str, _Kept])
+    except FileNotFoundError:
+        return []
+    except (msgspec.MsgspecError, OSError) as error:
+        raise LogError(f"{path} cannot be read: {error}") from None
+    return [
+        SinkSpec(
+            alias=alias,
+            name=one.name,
+            options=one.options,
+            every=_decode_every(one.every),
+            reduce=one.reduce,
+            types=one.types,
+            keys=one.keys,
+            isolate=one.isolate,
+            rate=one.rate,
+        )
+        for alias, one in kept.items()
+    ]
