@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eventlog._version import __version__
 
 if TYPE_CHECKING:
-    from eventlog._replay import areplay, replay
+    from eventlog._replay import areplay, replay, stream
     from eventlog.bus import EventBus
     from eventlog.cadence import FrequencyManager, every, log_ready
     from eventlog.events import (
@@ -62,6 +62,7 @@ __all__ = [
     "log_ready",
     "open_log",
     "replay",
+    "stream",
 ]
 
 _MODULES = {
@@ -85,7 +86,7 @@ _MODULES = {
     ),
     "eventlog.exceptions": ("EventlogError",),
     "eventlog.log": ("Log", "open_log"),
-    "eventlog._replay": ("areplay", "replay"),
+    "eventlog._replay": ("areplay", "replay", "stream"),
     "eventlog.run": ("Run", "current_run"),
     "eventlog.sinks": ("RunInfo", "Sink", "available_sinks"),
 }

@@ -31,21 +31,27 @@ class Keeper:
         directory: The directory of the rank's log.
         alias: Of the sink.
         sink: Says what it writes to.
+        scope: What the sink is fed with there, if not with the run as it goes on.
 
     Raises:
         BlockingIOError: Another process delivers to this sink.
         OSError: The checkpoint cannot be read.
     """
 
-    def __init__(self, directory: Path, alias: str, sink: Sink) -> None:
+    def __init__(self, directory: Path, alias: str, sink: Sink, scope: str = "") -> None:
         self._alias = alias
-        self._target = sink.target()
+        self._target = f"{scope} {sink.target()}".strip()
         self._file = CheckpointFile(checkpoint_path(directory, alias, self._target))
         self._failed = False
+        self._forgotten = False
 
     def load(self) -> Checkpoint | None:
         """Return where the sink is; None when nothing was confirmed so far."""
-        return self._file.load()
+        return None if self._forgotten else self._file.load()
+
+    def forget(self) -> None:
+        """Start at the beginning, whatever was kept."""
+        self._forgotten = True
 
     def save(self, mark: Mark, state: dict[str, Any], *, done: bool = False) -> None:
         """Keep a position; a disk that does not take it is said once, and delivery goes on."""

@@ -21,6 +21,7 @@ from eventlog.clock import SYSTEM_CLOCK, Clock
 from eventlog.events import Event
 from eventlog.exceptions import LogError
 from eventlog.log.blobs import BlobStore
+from eventlog.log.checkpoint import highest_seq
 from eventlog.log.files import Segment, last_valid_seq, list_segments
 from eventlog.log.inbox import Inbox
 from eventlog.log.live import LiveSource
@@ -172,4 +173,5 @@ def _where_it_ended(directory: Path) -> tuple[int, int]:
         if segment.header is not None:
             attempt = max(attempt, segment.header.attempt)
         segment.close()
-    return last_valid_seq(directory), attempt
+    # events that a sink was given, but that a loss of power took from the log, keep their seq
+    return max(last_valid_seq(directory), highest_seq(directory)), attempt

@@ -59,6 +59,9 @@ __all__ = ["CloseReport", "Run", "RunStatistics", "SinkHandle", "current_run"]
 
 logger = logging.getLogger("eventlog")
 
+_NOWHERE_YET = {"step": None, "batch": None, "epoch": None}
+"""Where a run is that was just resumed: `load_state_dict` says, or the first step."""
+
 
 class RunStatistics(NamedTuple):
     """What became of everything that was logged.
@@ -306,7 +309,7 @@ class Run(MediaMethods):
             group=self._group,
             notes=self._notes,
             provenance=self._provenance,
-            **self._axes(None, None),
+            **self._axes(None, None) | ({} if self.attempt == 1 else _NOWHERE_YET),
         )
 
     def _deliver(self) -> None:
