@@ -26,6 +26,7 @@ from eventlog._provenance import provenance
 from eventlog._run_media import MediaMethods
 from eventlog._run_values import RunConfig, RunSummary
 from eventlog._supervisor import Supervisor
+from eventlog._values import plain_in_place
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduce
 from eventlog.clock import monotonic_ns
@@ -370,23 +371,25 @@ class Run(MediaMethods):
             if values is None and step is None and len(self._items) < self._inbox.room:
                 for value in scalars.values():
                     if type(value) is not float:
+                        plain = plain_in_place(scalars)
                         break
                 else:
-                    if "epoch" not in scalars:
-                        counters = self._counters
-                        at = counters.step
-                        self._append(
-                            StepEvent(
-                                monotonic_ns(),
-                                at,
-                                counters.batch,
-                                counters.epoch,
-                                scalars,
-                                counters.attempt,
-                            )
+                    plain = "epoch" not in scalars and "batch" not in scalars
+                if plain:
+                    counters = self._counters
+                    at = counters.step
+                    self._append(
+                        StepEvent(
+                            monotonic_ns(),
+                            at,
+                            counters.batch,
+                            counters.epoch,
+                            scalars,
+                            counters.attempt,
                         )
-                        counters.step = at + 1
-                        return
+                    )
+                    counters.step = at + 1
+                    return
             self._log(StepEvent, values, step, scalars)
             self._counters.step += 1
 
@@ -401,21 +404,23 @@ class Run(MediaMethods):
             if values is None and step is None and len(self._items) < self._inbox.room:
                 for value in scalars.values():
                     if type(value) is not float:
+                        plain = plain_in_place(scalars)
                         break
                 else:
-                    if "epoch" not in scalars:
-                        counters = self._counters
-                        self._append(
-                            StepEvent(
-                                monotonic_ns(),
-                                counters.step,
-                                counters.batch,
-                                counters.epoch,
-                                scalars,
-                                counters.attempt,
-                            )
+                    plain = "epoch" not in scalars and "batch" not in scalars
+                if plain:
+                    counters = self._counters
+                    self._append(
+                        StepEvent(
+                            monotonic_ns(),
+                            counters.step,
+                            counters.batch,
+                            counters.epoch,
+                            scalars,
+                            counters.attempt,
                         )
-                        return
+                    )
+                    return
             self._log(StepEvent, values, step, scalars)
 
     def batch(
