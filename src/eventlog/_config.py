@@ -18,18 +18,23 @@ REDACTED = "[redacted]"
 _DEPTH = 16
 _ITEMS = 10_000
 
-_SECRET_KEY = re.compile(
-    r"(?:^|[._\-/ ])(?:api[_-]?key|apikey|access[_-]?key|secret|token|passw(?:or)?d|passphrase|"
-    r"credentials?|authorization|private[_-]?key)s?(?:$|[._\-/ ])",
-    re.IGNORECASE,
+_EDGE = r"[._\-/ ]"
+_SECRETS = (
+    r"api[_-]?key|access[_-]?key|account[_-]?key|private[_-]?key|secret|passw(?:or)?d|pwd|"
+    r"passphrase|credentials?|authorization|bearer"
 )
+_SECRET_KEY = re.compile(rf"(?:^|{_EDGE})(?:{_SECRETS}|token)s?(?:$|{_EDGE})", re.IGNORECASE)
+# "tokens" with several values are a tokenizer's
+_SECRET_GROUP = re.compile(rf"(?:^|{_EDGE})(?:{_SECRETS})s?(?:$|{_EDGE})", re.IGNORECASE)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # the shapes that providers document for theirs, and passwords in addresses
 _SECRET_TEXT = re.compile(
     r"\b(?:sk-[A-Za-z0-9_\-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|"
     r"github_pat_[A-Za-z0-9_]{20,}|AKIA[A-Z0-9]{16}|xox[abprs]-[A-Za-z0-9\-]{10,}|"
-    r"eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,})"
+    r"eyJ[A-Za-z0-9_\-]{10,2000}\.[A-Za-z0-9_\-]{10,2000}\.[A-Za-z0-9_\-]{10,})"
 )
-_SECRET_URL = re.compile(r"(\b[a-z][a-z0-9+.\-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
+# with an upper bound on each repetition: a long text must not take quadratic time
+_SECRET_URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,30}://[^\s/:@]{0,200}):[^\s/]{1,500}@", re.I)
 
 
 def redact_text(text: str) -> str:
@@ -54,7 +59,7 @@ def plain_config(config: Any) -> dict[str, Any]:
             "config must be a mapping, a dataclass, a namespace or an object with to_dict(), "
             f"not {type(config).__name__}"
         )
-    return {_key(k): _hidden(_key(k), v, (id(config),)) for k, v in parts.items()}
+    return {_key(k): _hidden(_key(k), v, (id(config),)) for k, v in list(parts.items())}
 
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
@@ -80,24 +85,42 @@ def _key(key: Any) -> str:
 
 
 def _hidden(key: str, value: Any, path: tuple[int, ...]) -> Any:
-    if isinstance(value, str) and value and _SECRET_KEY.search(key):
+    name = _HUMP.sub("_", key)
+    if _SECRET_KEY.search(name) and issubclass(type(value), str | bytes) and value:
         return REDACTED
-    return _plain(value, path)
+    plain = _plain(value, path)
+    return _masked(plain) if type(plain) in (list, dict) and _SECRET_GROUP.search(name) else plain
+
+
+def _masked(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {key: _masked(value) for key, value in plain.items()}
+    if isinstance(plain, list):
+        return [_masked(value) for value in plain]
+    return REDACTED if isinstance(plain, str) and plain else plain
 
 
 def _plain(value: Any, path: tuple[int, ...]) -> Any:
+    try:
+        return _as_plain(value, path)
+    except Exception:  # a class that raises when it is looked at
+        return _text(value)
+
+
+def _as_plain(value: Any, path: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**63 else str(value)
+        # str() of a very large one raises
+        return int(value) if -(2**63) <= value < 2**63 else _large(int(value))
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        return redact_text(str(value).encode("utf-8", "replace").decode("utf-8"))
+        return redact_text(str.__str__(value).encode("utf-8", "replace").decode("utf-8"))
     if isinstance(value, PurePath):
-        return str(value)
+        return _text(value)
     if id(value) in path:
         return "[cycle]"
     if len(path) > _DEPTH:
@@ -107,14 +130,11 @@ def _plain(value: Any, path: tuple[int, ...]) -> Any:
 
 def _compound(value: Any, path: tuple[int, ...]) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
-        items = list(value)[:_ITEMS]
-        return [_plain(item, path) for item in items]
-    try:
-        parts = _parts(value)
-    except Exception:
-        parts = None
+        items = [_plain(item, path) for item in list(value)[:_ITEMS]]
+        return items if len(value) <= _ITEMS else [*items, f"[{len(value) - _ITEMS} more]"]
+    parts = _parts(value)
     if parts is not None:
-        return {_key(k): _hidden(_key(k), v, path) for k, v in list(parts.items())[:_ITEMS]}
+        return {_key(k): _hidden(_key(k), v, path) for k, v in list(parts.items())}
     if hasattr(value, "dtype") and math.prod(tuple(getattr(value, "shape", (0,)))) == 1:
         device = getattr(getattr(value, "device", None), "type", "cpu")
         if device == "cpu":
@@ -122,10 +142,17 @@ def _compound(value: Any, path: tuple[int, ...]) -> Any:
     return _text(value)
 
 
-def _text(value: Any) -> str:
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{getattr(value, '__module__', '?')}.{value.__qualname__}"
+def _large(value: int) -> str:
     try:
+        return str(value)
+    except ValueError:
+        return hex(value)
+
+
+def _text(value: Any) -> str:
+    try:
+        if callable(value) and hasattr(value, "__qualname__"):
+            return f"{getattr(value, '__module__', '?')}.{value.__qualname__}"
         text = str(value)
     except Exception as error:
         return f"[{type(value).__name__}, whose text raised {type(error).__name__}]"

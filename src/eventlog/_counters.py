@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 from eventlog._values import is_step
 
-__all__ = ["Counters", "Place"]
+__all__ = ["LAST_STEP", "Counters", "Place"]
+
+LAST_STEP = 2**62
+"""The largest step or batch that is taken: one can count on from it, and a log can hold it."""
 
 
 class Place(NamedTuple):
@@ -59,8 +62,8 @@ class Counters:
             if given is None:
                 return counted
             number = is_step(given)
-            if number is None:
-                advice = f"{name} must be an integer from 0 to 2**63 - 1, not {_show(given)}; "
+            if number is None or number > LAST_STEP:
+                advice = f"{name} must be an integer from 0 to 2**62, not {_show(given)}; "
                 rejected.append((name, f"bad_{name}", advice + f"recorded at {counted}"))
                 return counted
             return number
@@ -68,29 +71,35 @@ class Counters:
         place = Place(
             count("step", step, self.step),
             count("batch", batch, self.batch),
-            self._epoch(epoch, rejected),
+            None,
             (),
         )
         if not own_axis and step is not None:
             self.step = place.step or 0
         if batch is not None:
             self.batch = place.batch or 0
-        return place._replace(rejected=tuple(rejected))
+        return place._replace(epoch=self._epoch(epoch, rejected), rejected=tuple(rejected))
 
     def _epoch(self, epoch: Any, rejected: list[tuple[str, str, str]]) -> int | float:
         if epoch is None:
             return self.fractional_epoch
         whole = is_step(epoch)
-        if whole is not None:
-            self.epoch = whole
+        if whole is not None and whole <= LAST_STEP:
+            self._enter_epoch(whole, 0.0)
             return whole
-        if isinstance(epoch, float) and 0 <= epoch < 2**63:
-            self.epoch = int(epoch)
+        if isinstance(epoch, float) and 0 <= epoch < LAST_STEP:
+            self._enter_epoch(int(epoch), epoch % 1)
             return float(epoch)
         counted = self.fractional_epoch
         advice = f"epoch must be a number from 0, not {_show(epoch)}; recorded at {counted}"
         rejected.append(("epoch", "bad_epoch", advice))
         return counted
+
+    def _enter_epoch(self, epoch: int, done: float) -> None:
+        """Follow a user's own epoch; what was counted of it so far is then known, too."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.epoch_step = self.step - round(done * (self.steps_per_epoch or 0))
 
 
 def _show(value: Any) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import anyio
-import sniffio
 
-__all__ = ["Waker", "in_asyncio"]
+__all__ = ["Waker", "in_asyncio", "in_loop"]
 
 
 class Waker:
@@ -44,9 +44,31 @@ class Waker:
         self._pending = False
 
 
+def in_loop() -> bool:
+    """Whether this thread runs a loop, asyncio's or trio's."""
+    if _in_trio():
+        return True
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def in_asyncio() -> bool:
-    """Whether the running loop is asyncio's."""
-    return sniffio.current_async_library() == "asyncio"
+    """Whether the running loop is asyncio's; ask it inside of one."""
+    return not _in_trio()
+
+
+def _in_trio() -> bool:
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _scheduler() -> Callable[[Callable[[], None]], Any]:

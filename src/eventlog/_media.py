@@ -40,6 +40,7 @@ __all__ = [
     "render_figure",
 ]
 
+_PNG_MODES = frozenset({"1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"})
 _SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -52,10 +53,10 @@ class PendingValues:
 
     ready = True
 
-    def __init__(self, event: Event, pending: Mapping[str, Any]) -> None:
+    def __init__(self, event: Event, pending: Mapping[str, Any], size: int = 0) -> None:
         self._event = event
         self._pending = pending
-        self.size = 64 * len(pending)
+        self.size = size + 64 * len(pending)
 
     def resolve(self) -> Event:
         """Fetch the values, on the writer's thread."""
@@ -85,6 +86,8 @@ def copy_array(value: Any) -> Any:
     """
     if isinstance(value, bytes | str | Path):
         return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
     if hasattr(value, "detach"):
         return value.detach().clone()
     if hasattr(value, "__array__") and hasattr(value, "dtype"):
@@ -172,6 +175,8 @@ def encode_image(image: Any) -> tuple[bytes, str, tuple[int, int]]:
             return image, mime, opened.size
     if not hasattr(image, "save"):
         image = Image.fromarray(_pixels(_numpy(image)))
+    elif image.mode not in _PNG_MODES:
+        image = image.convert("RGB")
     out = io.BytesIO()
     image.save(out, format="PNG", compress_level=1)
     return out.getvalue(), "image/png", image.size
@@ -192,7 +197,8 @@ def _pixels(array: Any) -> Any:
     if array.dtype == np.bool_:
         return array.astype(np.uint8) * 255
     if np.issubdtype(array.dtype, np.floating):
-        return (np.nan_to_num(array).clip(0, 1) * 255 + 0.5).astype(np.uint8)
+        array = np.nan_to_num(array.astype(np.float32, copy=False), posinf=1.0, neginf=0.0)
+        return (array.clip(0, 1) * 255 + 0.5).astype(np.uint8)
     return array.clip(0, 255).astype(np.uint8)
 
 
@@ -245,23 +251,44 @@ class DeferredHistogram:
         """Bin the values; the array is let go of."""
         import numpy as np
 
-        array = _numpy(self._values).reshape(-1).astype(np.float64)
-        finite = array[np.isfinite(array)]
-        if finite.size:
-            counts, edges = np.histogram(finite, bins=self._bins)
-        else:
-            counts, edges = np.zeros(0, dtype=int), np.zeros(1)
-        return msgspec.structs.replace(
-            self._event,
-            edges=edges.tolist(),
-            counts=counts.tolist(),
-            n=int(finite.size),
-            min=float(finite.min()) if finite.size else 0.0,
-            max=float(finite.max()) if finite.size else 0.0,
-            sum=float(finite.sum()),
-            sum_squares=float((finite * finite).sum()),
-            nonfinite=int(array.size - finite.size),
-        )
+        array = _numpy(self._values).reshape(-1)
+        if np.iscomplexobj(array):
+            raise ValueError("complex numbers have no histogram; take one of their abs()")
+        # a range of long doubles may be too wide for floats: then they are infinite
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = array.astype(np.float64)
+            finite = array[np.isfinite(array)]
+            counts, edges = _bin(finite, self._bins)
+            return msgspec.structs.replace(
+                self._event,
+                edges=edges.tolist(),
+                counts=counts.tolist(),
+                n=int(finite.size),
+                min=float(finite.min()) if finite.size else 0.0,
+                max=float(finite.max()) if finite.size else 0.0,
+                sum=float(finite.sum()),
+                sum_squares=float((finite * finite).sum()),
+                nonfinite=int(array.size - finite.size),
+            )
+
+
+def _bin(finite: Any, bins: int) -> tuple[Any, Any]:
+    import numpy as np
+
+    if not finite.size:
+        return np.zeros(0, dtype=int), np.zeros(1)
+    low, high = float(finite.min()), float(finite.max())
+    if not math.isfinite(high - low):
+        # wider than a float can say: bin the halves, whose range it can
+        counts, edges = np.histogram(finite / 2, bins=bins)
+        return counts, np.clip(edges, low / 2, high / 2) * 2
+    try:
+        return np.histogram(finite, bins=bins)
+    except ValueError:
+        if not isinstance(bins, int) or bins < 1:
+            raise
+        # neighbouring floats: there are not so many between them
+        return np.array([finite.size]), np.array([low, high])
 
 
 class DeferredArtifact:
@@ -304,8 +331,9 @@ def plain_table(
     else:
         rows = list(rows)
         if rows and all(isinstance(row, Mapping) for row in rows):
-            columns = columns or list(dict.fromkeys(str(k) for row in rows for k in row))
-            rows = [[row.get(c) for c in columns] for row in rows]
+            rows = [{str(k): cell for k, cell in row.items()} for row in rows]
+            columns = columns or list(dict.fromkeys(k for row in rows for k in row))
+            rows = [[row.get(str(c)) for c in columns] for row in rows]
     if columns is None:
         raise TypeError("columns must be given when the rows are plain sequences")
     table = [[_cell(cell) for cell in row] for row in rows]

@@ -19,9 +19,7 @@ def safe_name(text: str, default: str = "unnamed") -> str:
     name = _UNSAFE.sub("_", text.encode("utf-8", "replace").decode()).strip(".")[:_LONGEST]
     if name == text and name and not _RESERVED.match(name):
         return name
-    if not text:
-        return default
-    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     stem = name.strip("_") or default
     return f"{'_' if _RESERVED.match(stem) else ''}{stem}-{digest}"
 

@@ -59,7 +59,7 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._fd = -1
         self._key = (0, 0)
 
@@ -69,10 +69,10 @@ class FileLock:
         Raises:
             OSError: The file cannot be made.
         """
-        if _held_here(self._path):
+        if _held_here(self.path):
             return False
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        fd = os.open(self._path, flags, 0o666)
+        fd = os.open(self.path, flags, 0o666)
         if fcntl is not None:
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,18 +26,24 @@ def provenance() -> dict[str, Any]:
         "host": platform.node(),
         "cpus": os.cpu_count(),
     }
-    packages = {
-        name: version
-        for name in _PACKAGES
-        if name in sys.modules
-        and isinstance(version := getattr(sys.modules[name], "__version__", None), str)
-    }
+    packages = {name: version for name in _PACKAGES if (version := _version(name)) is not None}
     if packages:
         found["packages"] = packages
-    commit = git_commit(Path.cwd())
+    try:
+        commit = git_commit(Path.cwd())
+    except OSError:  # the working directory was removed
+        commit = None
     if commit is not None:
         found["git_commit"] = commit
     return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        version = getattr(sys.modules.get(package), "__version__", None)
+    except Exception:  # a module that imports on access, and cannot
+        return None
+    return version if isinstance(version, str) else None
 
 
 def git_commit(directory: Path) -> str | None:
@@ -46,20 +52,33 @@ def git_commit(directory: Path) -> str | None:
         for folder in (directory, *directory.parents):
             git = folder / ".git"
             if git.is_dir():
-                return _head(git)
-    except OSError:
+                return _head(git, git)
+            if git.is_file():
+                return _linked_head(git)
+    except (OSError, ValueError):
         pass
     return None
 
 
-def _head(git: Path) -> str | None:
+def _linked_head(link: Path) -> str | None:
+    """Return the commit of a worktree or a submodule: its ``.git`` is a file that points to it."""
+    text = link.read_text().strip()
+    if not text.startswith("gitdir: "):
+        return None
+    git = link.parent / text[8:]
+    common = git / "commondir"
+    return _head(git, git / common.read_text().strip() if common.is_file() else git)
+
+
+def _head(git: Path, common: Path) -> str | None:
     head = (git / "HEAD").read_text().strip()
     if not head.startswith("ref: "):
         return head or None
     ref = head[5:]
-    if (git / ref).is_file():
-        return (git / ref).read_text().strip()
-    packed = git / "packed-refs"
+    for directory in (git, common):
+        if (directory / ref).is_file():
+            return (directory / ref).read_text().strip()
+    packed = common / "packed-refs"
     if packed.is_file():
         for line in packed.read_text().splitlines():
             if line.endswith(f" {ref}"):

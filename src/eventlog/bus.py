@@ -1,31 +1,45 @@
-"""The asynchronous core: a bus on the user's own loop, asyncio's or trio's."""
+"""The asynchronous core: a bus on the user's own loop, asyncio's or trio's.
+
+The loop never waits for a disk: the log is opened, written and ended on threads. The exception is
+a subscriber, or an asynchronous sink, that has fallen so far behind that its events are no longer
+in memory: it reads the log's files in the loop, one block (about 64 KiB) at a time.
+"""
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import msgspec
 
-from eventlog._loop import Waker
+from eventlog._stream import EventStream
 from eventlog.cadence.window import Reduce
 from eventlog.clock import SYSTEM_CLOCK, Clock
 from eventlog.delivery import Delivery, Port, SinkStatistics
-from eventlog.events import Event
+from eventlog.events import Event, Status
 from eventlog.exceptions import ClosedError
-from eventlog.log.source import Source
 from eventlog.log.writer import WriterStatistics
 from eventlog.recorder import Recorder
+from eventlog.sinks._thread import SinkThread
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.select import Sinks, select_sinks
 from eventlog.subscription import Every, Subscription
 
 __all__ = ["BusStatistics", "EventBus", "EventStream"]
+
+logger = logging.getLogger("eventlog")
+T = TypeVar("T")
+
+OPEN_TIMEOUT = 30.0
+CANCELLED_TIMEOUT = 5.0
+"""What a cancelled block may still take to write its log and deliver it, at most."""
 
 
 class BusStatistics(NamedTuple):
@@ -40,66 +54,24 @@ class BusStatistics(NamedTuple):
     sinks: dict[str, SinkStatistics]
 
 
-class EventStream(AsyncIterator[Event]):
-    """The events of a subscription, one by one; ends when the source does.
-
-    Attributes:
-        subscription: Its place, and what it read, left out and lost.
-    """
-
-    def __init__(self, source: Source, subscription: Subscription) -> None:
-        self.subscription = subscription
-        self._source = source
-        self._buffer: list[Event] = []
-        self._at = 0
-        self._waker = Waker()
-        self._unlisten = source.listen(self._waker)
-
-    def __aiter__(self) -> EventStream:
-        return self
-
-    async def __anext__(self) -> Event:
-        if self._at >= len(self._buffer):
-            self._buffer = await self.next_batch()
-            self._at = 0
-        self._at += 1
-        return self._buffer[self._at - 1]
-
-    async def next_batch(self) -> list[Event]:
-        """Return the next events, at least one; cancelling it loses none.
-
-        Raises:
-            StopAsyncIteration: The source has ended.
-        """
-        await anyio.lowlevel.checkpoint()
-        while True:
-            ended = self._source.closed
-            ready = self.subscription.pull()
-            if ready is None:
-                if ended:
-                    raise StopAsyncIteration
-                await self._waker.wait()
-            elif ready.events:
-                return ready.events
-            else:
-                await anyio.lowlevel.checkpoint()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._unlisten()
-
-
 class EventBus:
     """A bus that lives as long as its ``async with`` block.
 
-    Leaving the block writes what was emitted, delivers it to every sink, and ends the
-    subscriptions' iterators once they have seen everything.
+    Leaving the block, also by an exception, writes what was emitted, delivers it to every sink,
+    and ends the subscriptions' iterators once they have seen everything. A block that itself
+    waits for such an iterator calls `aclose` first.
 
     Args:
         dir: Where the log lies; None keeps the newest events in memory only.
         sinks: See `eventlog.Run`.
         every, reduce: For sinks that do not say.
+        close_timeout: Seconds that the end may take; sinks that need longer are left, with a
+            warning that says what they lack. A block that is cancelled takes 5 s at most.
         clock: For tests.
+
+    Raises:
+        SinkError: A sink is not installed, is broken or has wrong options.
+        TypeError, ValueError: An argument is none that is accepted.
 
     Example::
 
@@ -117,6 +89,7 @@ class EventBus:
         sinks: Sinks = None,
         every: Every = None,
         reduce: Reduce = None,
+        close_timeout: float = 30.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._dir = None if dir is None else Path(dir)
@@ -127,9 +100,14 @@ class EventBus:
         self._recorder: Recorder | None = None
         self._delivery: Delivery | None = None
         self._group: anyio.abc.TaskGroup | None = None
+        self._delivered: anyio.Event | None = None
+        self._delivering: anyio.CancelScope | None = None
+        self._close_timeout = close_timeout
 
     async def __aenter__(self) -> EventBus:
-        recorder = Recorder(self._dir, run_id=self._run_id, clock=self._clock)
+        if self._recorder is not None:
+            raise ClosedError("an EventBus is entered once; make another one")
+        recorder = await _on_thread(self._open, OPEN_TIMEOUT, "opening the log")
         self._recorder = recorder
         self._delivery = Delivery(recorder.source)
         for spec, sink in zip(self._specs, self._sinks, strict=True):
@@ -141,11 +119,28 @@ class EventBus:
                 keys=spec.keys,
                 start=recorder.source.end,
             )
-            self._delivery.add(Port(spec.alias, sink, subscription, self._info))
-        recorder.start()
+            port = Port(spec.alias, sink, subscription, self._info, status="finished")
+            self._delivery.add(port)
+        self._delivered = anyio.Event()
+        self._delivering = anyio.CancelScope(shield=True)
         self._group = await anyio.create_task_group().__aenter__()
-        self._group.start_soon(self._delivery.run)
+        self._group.start_soon(self._deliver, self._delivery, self._delivering, self._delivered)
         return self
+
+    def _open(self) -> Recorder:
+        recorder = Recorder(self._dir, run_id=self._run_id, clock=self._clock)
+        recorder.start()
+        return recorder
+
+    async def _deliver(
+        self, delivery: Delivery, scope: anyio.CancelScope, delivered: anyio.Event
+    ) -> None:
+        try:
+            # a block that is cancelled still delivers, for a while: see `_close`
+            with scope:
+                await delivery.run()
+        finally:
+            delivered.set()
 
     async def __aexit__(
         self,
@@ -153,29 +148,81 @@ class EventBus:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        assert self._recorder is not None  # noqa: S101 - entered
         assert self._group is not None  # noqa: S101 - entered
-        # the writer's last turn is a few milliseconds of work; a disk that hangs longer than
-        # that gets no more of the loop's time
-        self._recorder.stop(timeout=5.0)
-        return await self._group.__aexit__(kind, error, traceback)
+        cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+        try:
+            await self._close(_status_of(error, cancelled=cancelled))
+        except BaseException as closing:
+            await self._group.__aexit__(type(closing), closing, closing.__traceback__)
+            raise
+        if cancelled:
+            return await self._group.__aexit__(kind, error, traceback)
+        # the group would wrap what the block raised
+        await self._group.__aexit__(None, None, None)
+        return None
 
-    def _info(self) -> RunInfo:
+    async def aclose(self) -> None:
+        """End the bus before its block does: write and deliver everything, end the iterators.
+
+        Raises:
+            ClosedError: The bus was not open.
+        """
+        await self._close("finished")
+
+    async def _close(self, status: Status) -> None:
+        if self._recorder is None or self._delivery is None:
+            raise ClosedError("an EventBus is open inside its 'async with' block only")
+        for port in self._delivery.ports.values():
+            port.status = status
+        timeout = self._close_timeout
+        try:
+            with anyio.move_on_after(timeout):
+                await self._drain(timeout)
+        except anyio.get_cancelled_exc_class():
+            timeout = min(timeout, CANCELLED_TIMEOUT)
+            with anyio.move_on_after(timeout, shield=True):
+                await self._drain(timeout)
+            raise
+        finally:
+            self._leave_late_sinks(self._delivery, timeout)
+
+    async def _drain(self, timeout: float) -> None:
+        assert self._recorder is not None  # noqa: S101 - _close() has looked
+        assert self._delivered is not None  # noqa: S101 - set with it
+        await _on_thread(partial(self._recorder.stop, timeout), timeout, "ending the log")
+        await self._delivered.wait()
+
+    def _leave_late_sinks(self, delivery: Delivery, timeout: float) -> None:
+        assert self._recorder is not None  # noqa: S101 - _close() has looked
+        if self._delivering is not None:
+            self._delivering.cancel()
+        for port in delivery.ports.values():
+            if not port.finished:
+                logger.warning(
+                    "eventlog: sink %r has not taken %d events within %g s (%s)",
+                    port.alias,
+                    self._recorder.source.end - port.confirmed,
+                    timeout,
+                    port.error or port.state,
+                )
+
+    def _info(self, state: dict[str, Any]) -> RunInfo:
         directory = None if self._dir is None else self._dir / "sinks"
-        return RunInfo(run_id=self._run_id, run_dir=self._dir, directory=directory)
+        return RunInfo(run_id=self._run_id, run_dir=self._dir, directory=directory, state=state)
 
     def emit(self, event: Event) -> bool:
         """Say that something happened; from any thread.
 
         Args:
             event: Its `mono` is the time of this call unless it has one. Its values are made
-                plain: later changes of what was passed do not reach it.
+                plain: later changes of what was passed do not reach it. A step, batch or epoch
+                that is none becomes None.
 
         Returns:
-            False when it was dropped; `statistics` says why.
+            False when it was dropped; `statistics` says why. After the end it always is.
 
         Raises:
-            ClosedError: The bus is not open.
+            ClosedError: The bus was not opened yet.
             TypeError: `event` is no event.
         """
         recorder = self._recorder
@@ -183,6 +230,9 @@ class EventBus:
             raise ClosedError("an EventBus is open inside its 'async with' block only")
         if not isinstance(event, Event):
             raise TypeError(f"event must be an Event, not {type(event).__name__}")
+        values: Any = event.values
+        if not isinstance(values, Mapping):
+            raise TypeError(f"an event's values must be a mapping, not {type(values).__name__}")
         placed = msgspec.structs.replace(
             event,
             mono=event.mono or self._clock.monotonic_ns(),
@@ -190,7 +240,7 @@ class EventBus:
             wall=0,
             seq=-1,
         )
-        return recorder.offer(placed, dict(event.values))
+        return recorder.offer(placed, values)
 
     @asynccontextmanager
     async def subscribe(
@@ -238,3 +288,21 @@ class EventBus:
             self._recorder.writer.statistics(),
             {alias: port.statistics() for alias, port in ports.items()},
         )
+
+
+def _status_of(error: BaseException | None, *, cancelled: bool) -> Status:
+    if error is None:
+        return "finished"
+    return "interrupted" if cancelled or isinstance(error, KeyboardInterrupt) else "failed"
+
+
+async def _on_thread(function: Callable[[], T], timeout: float, what: str) -> T:
+    """Run a function on a daemon thread, to its end even when this is cancelled meanwhile."""
+    done: list[T] = []
+    thread = SinkThread("bus")
+    try:
+        with anyio.CancelScope(shield=True):
+            done.append(await thread.call(function, what, timeout))
+    finally:
+        thread.stop()
+    return done[0]

@@ -7,6 +7,8 @@ was.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
@@ -17,7 +19,17 @@ import msgspec
 from eventlog.events import Event, UnknownEvent, event_tag
 from eventlog.exceptions import CodecError, EventTypeError
 
-__all__ = ["decode_events", "encode_events", "event_types", "json_schema", "restamp", "stamp"]
+__all__ = [
+    "decode_events",
+    "encode_events",
+    "encode_foreign",
+    "event_types",
+    "json_schema",
+    "restamp",
+    "stamp",
+]
+
+logger = logging.getLogger("eventlog")
 
 _encoder = msgspec.msgpack.Encoder()
 _raw_list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -41,6 +53,8 @@ class _Axes(msgspec.Struct):
 
 _peek_decoder = msgspec.msgpack.Decoder(_Peek)
 _axes_decoder = msgspec.msgpack.Decoder(_Axes)
+_fields_decoder = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_axis_decoders = {f.name: msgspec.msgpack.Decoder(f.type) for f in msgspec.structs.fields(_Axes)}
 
 
 def _subclasses(kind: type[Event]) -> Iterable[type[Event]]:
@@ -86,14 +100,32 @@ class _Registry:
         self.one: msgspec.msgpack.Decoder[Event]
 
     def current(self) -> _Registry:
+        # types that are known here never vanish, so their number tells of new ones
+        known: tuple[type[Event], ...] = (Event, *self._kinds)
+        if sum([len(kind.__subclasses__()) for kind in known]) == len(self._kinds) > 0:
+            return self
         kinds = list(_subclasses(Event))
         if kinds != self._kinds:
             self.types = event_types()
-            union: Any = Union[tuple(self.types.values())]  # noqa: UP007 - built at run time
+            usable = tuple(kind for kind in self.types.values() if _decodable(kind))
+            union: Any = Union[usable]  # noqa: UP007 - built at run time
             self.many = msgspec.msgpack.Decoder(list[union])
             self.one = msgspec.msgpack.Decoder(union)
             self._kinds = kinds
         return self
+
+
+def _decodable(kind: type[Event]) -> bool:
+    try:
+        msgspec.msgpack.Decoder(kind)
+    except Exception as error:  # a field of a type that msgspec cannot decode
+        logger.warning(
+            "eventlog: events of type %s can be read as UnknownEvent only: %s",
+            kind.__qualname__,
+            error,
+        )
+        return False
+    return True
 
 
 _registry = _Registry()
@@ -109,10 +141,18 @@ def encode_events(events: Sequence[Event]) -> bytes:
 
 
 def encode_foreign(events: Sequence[Event]) -> bytes:
-    """Encode events that may come from another log: unknown ones go out as they came in."""
-    return _encoder.encode(
-        [msgspec.Raw(e.raw) if type(e) is UnknownEvent else restamp(e) for e in events]
-    )
+    """Encode events that may come from another log: unknown ones go out as they came in.
+
+    Raises:
+        Exception: What msgspec raises for a value that msgpack cannot hold, and for an unknown
+            event that is no encoding of one.
+    """
+    return _encoder.encode([_raw(e) if type(e) is UnknownEvent else restamp(e) for e in events])
+
+
+def _raw(event: UnknownEvent) -> msgspec.Raw:
+    _peek_decoder.decode(event.raw)
+    return msgspec.Raw(event.raw)
 
 
 def restamp(event: Event) -> Event:
@@ -122,12 +162,17 @@ def restamp(event: Event) -> Event:
     return msgspec.structs.replace(event, seq=-1, wall=0)
 
 
-def stamp(events: Sequence[Event], first_seq: int, offset: int) -> None:
-    """Give events their place in the log: seq from `first_seq`, wall time = mono + `offset`."""
+def stamp(events: Sequence[Event], first_seq: int, offset: int) -> list[int]:
+    """Give events their place in the log: seq from `first_seq`, wall time = mono + `offset`.
+
+    Returns:
+        Their wall times.
+    """
+    walls = [e.mono + offset for e in events]
     # maps that run in C: a Python loop would cost three times as much
     deque(map(_set, events, repeat("seq"), range(first_seq, first_seq + len(events))), maxlen=0)
-    walls = [e.mono + offset for e in events]
     deque(map(_set, events, repeat("wall"), walls), maxlen=0)
+    return walls
 
 
 def decode_events(payload: bytes | memoryview) -> list[Event]:
@@ -137,28 +182,27 @@ def decode_events(payload: bytes | memoryview) -> list[Event]:
         CodecError: The payload is no array of maps with a type.
     """
     registry = _registry.current()
+    # any exception: a type of the user's own may raise what it likes where it is made
     try:
         return registry.many.decode(payload)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError):
-        pass
+    except Exception:
+        return _decode_singly(registry, payload)
+
+
+def _decode_singly(registry: _Registry, payload: bytes | memoryview) -> list[Event]:
     try:
         raws = _raw_list_decoder.decode(payload)
         return [_decode_one(registry, bytes(raw)) for raw in raws]
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+    except Exception as error:
         raise CodecError(f"not a list of events: {error}") from None
 
 
 def _decode_one(registry: _Registry, raw: bytes) -> Event:
-    try:
+    with contextlib.suppress(Exception):
         return registry.one.decode(raw)
-    except msgspec.ValidationError:
-        pass
     # a type of another version or another package: its axes still serve cadence and order
     tag = _peek_decoder.decode(raw).type
-    try:
-        axes = _axes_decoder.decode(raw)
-    except msgspec.ValidationError:
-        axes = _Axes()
+    axes = _read_axes(raw)
     return UnknownEvent(
         axes.mono,
         axes.step,
@@ -173,8 +217,34 @@ def _decode_one(registry: _Registry, raw: bytes) -> Event:
     )
 
 
+def _read_axes(raw: bytes) -> _Axes:
+    """Read what can be read of an unknown event's axes, each by itself where need be."""
+    try:
+        return _axes_decoder.decode(raw)
+    except Exception:
+        fields = _fields_decoder.decode(raw)
+    axes: dict[str, Any] = {}
+    for name, decoder in _axis_decoders.items():
+        with contextlib.suppress(Exception):
+            axes[name] = decoder.decode(fields[name])
+    return _Axes(**axes)
+
+
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of all event types: what a log's SCHEMA block holds."""
-    types = tuple(event_types().values())
-    schemas, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    """Return the JSON Schema of all event types: what a log's SCHEMA block holds.
+
+    Types with fields that JSON Schema cannot describe are described by what all events have.
+    """
+    types = tuple(kind if _describable(kind) else Event for kind in event_types().values())
+    schemas, components = msgspec.json.schema_components(
+        tuple(dict.fromkeys(types)), ref_template="#/$defs/{name}"
+    )
     return {"anyOf": list(schemas), "$defs": components}
+
+
+def _describable(kind: type[Event]) -> bool:
+    try:
+        msgspec.json.schema(kind)
+    except Exception:
+        return False
+    return True

@@ -81,7 +81,7 @@ class Retry:
     def delay(self, failures: int, error: BaseException) -> float:
         """Return the pause after so many failures in a row; a tracker's own wish comes first."""
         if isinstance(error, UnavailableError) and error.retry_after is not None:
-            return error.retry_after
+            return max(0.0, error.retry_after)
         ceiling: float = min(self.most, self.first * 2 ** min(failures - 1, 16))
         return random.uniform(0, ceiling)  # noqa: S311 - jitter is not cryptography
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +17,21 @@ import msgspec
 from eventlog._media import PendingValues, Sized
 from eventlog._platform import FileLock
 from eventlog._rejections import Rejections
-from eventlog._values import snapshot
+from eventlog._values import clean_axes, snapshot
 from eventlog._version import __version__
 from eventlog.clock import SYSTEM_CLOCK, Clock
-from eventlog.events import Event
-from eventlog.exceptions import LogError
+from eventlog.codec import decode_events
+from eventlog.events import BatchEvent, EpochEvent, Event, StepEvent
+from eventlog.exceptions import CodecError, LogError
 from eventlog.log.blobs import BlobStore
 from eventlog.log.checkpoint import highest_seq
-from eventlog.log.files import Segment, last_valid_seq, list_segments
+from eventlog.log.files import Segment, last_valid_seq, latched_events, list_segments
 from eventlog.log.inbox import Inbox
+from eventlog.log.layout import Content
 from eventlog.log.live import LiveSource
 from eventlog.log.segments import OS_FILES, Files
 from eventlog.log.source import TailCache
-from eventlog.log.writer import LogWriter, Writer
+from eventlog.log.writer import SEGMENT_BYTES, LogWriter, Writer
 
 __all__ = ["Recorder", "rank_directory"]
 
@@ -46,6 +50,7 @@ class Recorder:
         attempt: Of the first events; None for one more than the log has had.
         inbox, cache: With other bounds than usual.
         strict: Raise for values that cannot be recorded.
+        segment_bytes: When the log goes on in another file.
         clock, files: For tests.
 
     Attributes:
@@ -66,6 +71,7 @@ class Recorder:
         inbox: Inbox | None = None,
         cache: TailCache | None = None,
         strict: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
         clock: Clock = SYSTEM_CLOCK,
         files: Files = OS_FILES,
     ) -> None:
@@ -78,6 +84,7 @@ class Recorder:
         self.pid = os.getpid()
         self._held: FileLock | None = None
         first_seq, last_attempt = 0, 0
+        latched: list[Event] = []
         log: LogWriter | None = None
         if run_dir is not None:
             directory = rank_directory(run_dir, rank)
@@ -85,7 +92,10 @@ class Recorder:
                 directory.mkdir(parents=True, exist_ok=True)
                 self._lock(directory)
                 first_seq, last_attempt = _where_it_ended(directory)
+                latched = _latched_at_the_end(directory)
             except OSError as error:
+                if self._held is not None:
+                    self._held.release()
                 raise LogError(f"cannot open a log in {directory}: {error}") from error
             self.blobs = BlobStore(run_dir)
         self.attempt = last_attempt + 1 if attempt is None else attempt
@@ -97,12 +107,22 @@ class Recorder:
                 rank=rank,
                 attempt=self.attempt,
                 files=files,
+                segment_bytes=segment_bytes,
                 writer=f"eventlog {__version__}",
             )
+            log.moved = self._lock_again
+        self._log = log
         self.writer = Writer(
-            self.inbox, self.cache, log, clock=clock, first_seq=first_seq, attempt=self.attempt
+            self.inbox,
+            self.cache,
+            log,
+            clock=clock,
+            first_seq=first_seq,
+            attempt=self.attempt,
+            latched=latched,
         )
         self.source = LiveSource(self.cache, log)
+        _recorders.add(self)
 
     def _lock(self, directory: Path) -> None:
         self._held = FileLock(directory / "lock")
@@ -111,6 +131,18 @@ class Recorder:
                 f"{directory} is being written by another process; end it first, or choose "
                 "another run"
             )
+
+    def _lock_again(self) -> None:
+        """Lock the directory that the writer had to make anew: the old lock went with the old one.
+
+        Nothing can be done where somebody else was faster; the writer goes on.
+        """
+        old = self._held
+        if old is not None and self.run_dir is not None:
+            with contextlib.suppress(OSError, LogError):
+                self._lock(old.path.parent)
+            if self._held is not old:
+                old.release()
 
     @property
     def foreign(self) -> bool:
@@ -133,8 +165,19 @@ class Recorder:
         Raises:
             ValueRejectedError: In strict mode.
         """
+        if self.foreign:
+            # a fork that went past Python's hooks: nobody would take what is put here
+            if self.inbox.room:
+                self.inbox.abandon()
+            self.inbox.drop("forked")
+            return False
+        event, rejected = clean_axes(event)
+        if rejected:
+            self.rejections.add(rejected)
         if values is None:
-            return self.inbox.put(event, reserved=reserved)
+            size = _size_of(event)
+            item = event if size <= _SMALL else Sized(event, size)
+            return self.inbox.put(item, size=size, reserved=reserved)
         made = snapshot(values)
         if made.rejected:
             self.rejections.add(made.rejected)
@@ -142,15 +185,18 @@ class Recorder:
                 self.inbox.drop("no_value")
                 return False
         event = msgspec.structs.replace(event, values=made.values)
-        size = sum(len(v) for v in made.values.values() if type(v) is str) + 60 * max(
-            0, len(made.values) - 6
-        )
+        size = _size_of(event)
         if made.pending:
-            pending = PendingValues(event, made.pending)
-            return self.inbox.put(pending, size=pending.size + size, reserved=reserved)
-        if size > 4096:
+            pending = PendingValues(event, made.pending, size)
+            return self.inbox.put(pending, size=pending.size, reserved=reserved)
+        if size > _SMALL:
             return self.inbox.put(Sized(event, size), size=size, reserved=reserved)
         return self.inbox.put(event, reserved=reserved)
+
+    def on_rotation(self, then: Callable[[], None]) -> None:
+        """Have `then` called, on the writer's thread, each time a segment was sealed."""
+        if self._log is not None:
+            self._log.rotated = then
 
     def start(self) -> None:
         """Start the writer's threads."""
@@ -158,11 +204,63 @@ class Recorder:
 
     def stop(self, timeout: float | None) -> bool:
         """Take nothing more, write what is left; False when that takes longer than `timeout`."""
+        if self.foreign:
+            return True
         self.inbox.refuse("closed")
         done = self.writer.stop(timeout)
         if done and self._held is not None:
             self._held.release()
         return done
+
+
+_SMALL = 4096
+_SCALARS = (StepEvent, BatchEvent, EpochEvent)
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+def _abandon_recorders() -> None:
+    """Make a forked child's copies of its parent's recorders harmless."""
+    for recorder in list(_recorders):
+        recorder.inbox.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_recorders)
+
+
+def _size_of(event: Event) -> int:
+    """Return the bytes that an event takes over those of a small one, about."""
+    values = event.values
+    size = sum(len(v) for v in values.values() if type(v) is str) + 60 * max(0, len(values) - 6)
+    if len(values) > 6:
+        size += sum(map(len, values))
+    if type(event) not in _SCALARS:
+        for name in event.__struct_fields__:
+            value = getattr(event, name)
+            if isinstance(value, str | bytes):
+                size += len(value)
+            elif isinstance(value, list | dict) and value is not values:
+                size += 64 * len(value)
+    return size
+
+
+def _latched_at_the_end(directory: Path) -> list[Event]:
+    """Return what said how the run stood when the log ended: for the next segment's header."""
+    latched: list[Event] = []
+    for _, path in reversed(list_segments(directory)):
+        segment = Segment(path)
+        try:
+            if segment.header is None:
+                continue
+            latched = latched_events(segment)
+            for block in segment.scan():
+                if block.header.flags & (Content.RUN | Content.MODEL):
+                    with contextlib.suppress(CodecError):
+                        latched += decode_events(segment.payload(block))
+            break
+        finally:
+            segment.close()
+    return latched
 
 
 def _where_it_ended(directory: Path) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from eventlog._config import plain_config, redact_text
 from eventlog._counters import Counters
 from eventlog._names import new_run_id, safe_name
 from eventlog._provenance import provenance
+from eventlog._retention import Retain, Retention
 from eventlog._run_media import MediaMethods
 from eventlog._run_values import RunConfig, RunSummary
 from eventlog._supervisor import Supervisor
@@ -48,7 +49,7 @@ from eventlog.events import (
 from eventlog.exceptions import EventlogError, SinkLoadError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.inbox import Barrier, Inbox
-from eventlog.log.writer import WriterStatistics
+from eventlog.log.writer import SEGMENT_BYTES, WriterStatistics
 from eventlog.recorder import Recorder, rank_directory
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.plan import write_plan
@@ -135,6 +136,9 @@ class Run(MediaMethods):
         resume: A run's id, "must" or "allow": go on with that run, or with the newest one of
             this project (and name), as another attempt.
         steps_per_epoch: Makes the epoch axis fractional: "0.1 epochs" works then.
+        retain: How much of the log stays: "all", "delivered" (what some sink has not confirmed),
+            or a size such as "10 GB"; nothing goes that a sink has not confirmed.
+        segment_bytes: Where a file of the log ends and the next one starts.
         strict: Raise `ValueRejectedError` for what cannot be recorded: for tests.
         deadlines, retry: How long sinks may take, and how they are tried again.
         close_timeout: Seconds that the end of the run may take.
@@ -168,6 +172,8 @@ class Run(MediaMethods):
         record: str | None = None,
         resume: str | None = None,
         steps_per_epoch: int | None = None,
+        retain: Retain = "all",
+        segment_bytes: int = SEGMENT_BYTES,
         strict: bool = False,
         deadlines: Deadlines = DEADLINES,
         retry: Retry = RETRY,
@@ -202,8 +208,16 @@ class Run(MediaMethods):
         if record or steps_per_epoch:
             inbox.room = 0
         self._recorder = recorder = Recorder(
-            self.dir, run_id=self.id, project=project, inbox=inbox, strict=strict
+            self.dir,
+            run_id=self.id,
+            project=project,
+            inbox=inbox,
+            strict=strict,
+            segment_bytes=segment_bytes,
         )
+        if self.dir is not None:
+            retention = Retention(rank_directory(self.dir, 0), retain, self._aliases)
+            recorder.on_rotation(retention)
         self._counters.attempt = recorder.attempt
         self._inbox = recorder.inbox
         self._items = recorder.inbox.items
@@ -246,6 +260,10 @@ class Run(MediaMethods):
             self._delivery.add(self._port(spec, sink, deadlines, retry))
         if isolated and self.dir is not None:
             self._supervisor = Supervisor(self.dir, 0, isolated)
+
+    def _aliases(self) -> list[str]:
+        isolated = () if self._supervisor is None else self._supervisor.aliases
+        return [*self._delivery.ports, *isolated]
 
     def _fail(self, alias: str, error: Exception) -> None:
         """Go on without a sink: a plugin that is broken costs its own points, not the training."""
@@ -336,6 +354,7 @@ class Run(MediaMethods):
             batch: int | None = None,
             epoch: float | None = None,
             every: str | None = None,
+            durable: bool = False,
             **scalars: Any,
         ) -> None:
             """Log values at the current step, and count the step."""
@@ -350,6 +369,7 @@ class Run(MediaMethods):
             epoch: float | None = None,
             axis: str | None = None,
             every: str | None = None,
+            durable: bool = False,
             **scalars: Any,
         ) -> None:
             """Log values at the current step."""
@@ -364,6 +384,7 @@ class Run(MediaMethods):
                 step, batch, epoch: Where this is, if you count yourself; counting goes on from
                     there.
                 every: Log only when this cadence is due; the step is counted in any case.
+                durable: True waits until the event is on the disk; see `Run.sync`.
                 scalars: Single values: numbers, strings, 0-d arrays and tensors, or functions
                     that are called when due. A value named step, batch, epoch or every must be
                     given in `values`.
@@ -461,6 +482,7 @@ class Run(MediaMethods):
         recorder, counters = self._recorder, self._counters
         batch, epoch = scalars.pop("batch", None), scalars.pop("epoch", None)
         every, axis = scalars.pop("every", None), scalars.pop("axis", None)
+        durable = scalars.pop("durable", None)
         place = counters.place(step, batch, epoch, own_axis=axis is not None)
         if place.rejected:
             recorder.rejections.add(place.rejected)
@@ -490,6 +512,8 @@ class Run(MediaMethods):
             recorder.rejections.add([("values", "not_a_mapping", advice)])
             given = scalars
         recorder.offer(event, given)
+        if durable:
+            self.sync()
 
     def due(self, every: str) -> bool:
         """Whether a cadence is due at the current step: for values that are dear to compute.
@@ -667,6 +691,26 @@ class Run(MediaMethods):
         if self._supervisor is not None:
             lacking |= self._supervisor.lacking(end)
         return lacking
+
+    def sync(self, timeout: float | None = 10.0) -> bool:
+        """Wait until everything that was logged by now is on the disk: it survives a loss of power.
+
+        `step`, `log`, `batch` and `epoch` do this after themselves when given ``durable=True``.
+
+        Args:
+            timeout: Seconds.
+
+        Returns:
+            False when it took longer, or the disk does not take it; that is also logged.
+        """
+        barrier = Barrier(durable=True)
+        if self._recorder.foreign or not self._inbox.put(barrier):
+            return False
+        self._inbox.wake.set()
+        if barrier.wait(timeout) and barrier.synced:
+            return True
+        logger.warning("eventlog: what was logged by now could not be synced")
+        return False
 
     def close(self, status: Status = "finished", timeout: float | None = None) -> CloseReport:
         """End the run: write everything, deliver everything, close the sinks. May be called twice.

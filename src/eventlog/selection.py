@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from eventlog.events import Event
 from eventlog.log.layout import Content, content_of
 from eventlog.log.source import Block
 
-__all__ = ["Instant", "Selection", "instant"]
+__all__ = ["Exclusion", "Instant", "Selection", "instant"]
 
 Instant: TypeAlias = datetime | str | float | int
 """A datetime, ISO 8601 text (local time unless it says otherwise), or seconds since 1970."""
@@ -36,6 +36,22 @@ def instant(value: Instant) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return int(value * 1e9)
     raise TypeError(f"a time must be a datetime, a text or seconds, not {value!r}")
+
+
+class Exclusion(Protocol):
+    """Leaves events out of a subscription before its cadence sees them."""
+
+    def spares(self, block: Block) -> bool:
+        """Whether nothing in the block is left out."""
+        ...
+
+    def excludes_all(self, block: Block) -> bool:
+        """Whether everything in the block is left out, as far as its header tells."""
+        ...
+
+    def excludes(self, event: Event) -> bool:
+        """Whether the event is left out."""
+        ...
 
 
 class Selection:
@@ -71,23 +87,27 @@ class Selection:
         """Whether nothing is left out."""
         return self._steps == self._epochs == self._time == (None, None)
 
-    def selects(self, event: Event) -> bool:
-        """Whether an event lies in all ranges."""
+    def spares(self, block: Block) -> bool:
+        """Whether all of a block lies in the ranges; not worth knowing here."""
+        return False
+
+    def excludes_all(self, block: Block) -> bool:
+        """Whether nothing of a block lies in the ranges, as far as its header tells."""
+        if block.flags & Content.RUN or self._steps == (None, None):
+            return False
+        low, high = block.steps
+        first, stop = self._steps
+        return (first is not None and high < first) or (stop is not None and low >= stop)
+
+    def excludes(self, event: Event) -> bool:
+        """Whether an event lies outside one of the ranges."""
         if content_of(type(event)) is Content.RUN:
-            return True
-        return (
+            return False
+        return not (
             _within(event.step, self._steps)
             and _within(event.epoch, self._epochs)
             and _within(event.wall, self._time)
         )
-
-    def may_hold(self, block: Block) -> bool:
-        """Whether a block can hold an event that is selected; from its header alone."""
-        if block.flags & Content.RUN or self._steps == (None, None):
-            return True
-        low, high = block.steps
-        first, stop = self._steps
-        return (first is None or high >= first) and (stop is None or low < stop)
 
 
 def _range(name: str, given: Any) -> _Range:

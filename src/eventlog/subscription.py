@@ -2,19 +2,22 @@
 
 It is the one way from a log to whoever consumes it: live sinks and async iterators, catching up,
 recovery, replay and the delivering process all pull from a `Subscription`. It knows no thread, no
-clock and no loop; what comes out depends on the events alone.
+clock and no loop; what comes out depends on the events alone, and on neither the blocks that they
+came in nor how much is pulled at once.
 """
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from eventlog._columns import Columns, shared_columns
+from eventlog._keys import KeyFilter
+from eventlog._lanes import KINDS, GatedLane, one_kind
 from eventlog.cadence.gate import Gate, Rule
-from eventlog.cadence.window import Reduce, Reduction, ReductionWindow
+from eventlog.cadence.window import Reduce, Reduction
 from eventlog.codec import event_types
 from eventlog.events import (
     BatchEvent,
@@ -26,27 +29,37 @@ from eventlog.events import (
     StepEvent,
     event_tag,
 )
+from eventlog.exceptions import CodecError
 from eventlog.log.attempts import Attempts
 from eventlog.log.layout import Content, content_of
 from eventlog.log.source import Block, Source
+from eventlog.selection import Exclusion, Selection
 
 __all__ = ["Every", "Mark", "Ready", "Subscription"]
 
-Every: TypeAlias = "str | Rule | Mapping[str | type[Event], str | Rule] | None"
+Every: TypeAlias = (
+    "str | Rule | None | Mapping[str, str | Rule] | Mapping[type[Event], str | Rule] "
+    "| Mapping[str | type[Event], str | Rule]"
+)
 """A cadence for step and batch events, or cadences by event type (or its tag)."""
 
-_HELD = 1_000
-"""How many events of one axis value are kept in case it is the last one."""
+_STRIDE = 1024
+"""How many events of a block are looked at in one go, where that is done one by one."""
 
-_HELD_BLOCKS = 16
+_CLOSING = (ModelUpdateEvent, EpochEvent, Flushed, RunFinished)
+"""Kinds that mean something to windows or gates, besides passing themselves."""
+
+_PURE = (Content.STEP, Content.BATCH, Content.EPOCH, Content.MODEL)
+"""Flags that stand for one kind of event each."""
 
 
 class Mark(msgspec.Struct, frozen=True):
     """Where a subscription may go on after what was handed out was delivered.
 
     Attributes:
-        seq: The next event to read. Events of an open window are read again.
-        state: The cadence's state there.
+        seq: The next event to read. Events that wait (for their window to close, or in case they
+            are the last ones) are read again.
+        state: The cadence's state after the last event that was read.
     """
 
     seq: int
@@ -67,30 +80,6 @@ class Ready(NamedTuple):
     flush: bool
 
 
-class _State:
-    """What a subscription keeps for one lane of its gate beside the gate's own decisions."""
-
-    __slots__ = ("closed", "held", "opened", "skipped", "snapshot", "window")
-
-    def __init__(self) -> None:
-        self.closed = -1
-        self.held: list[Event] = []
-        self.skipped: list[Block] = []
-        self.window: ReductionWindow | None = None
-        self.snapshot: dict[str, Any] | None = None
-        self.opened: tuple[int, int | float | None] = (0, None)
-
-    def open_seq(self) -> int | None:
-        if self.window is not None:
-            return self.window.first_seq
-        if self.skipped:
-            return self.skipped[0].first
-        return self.held[0].seq if self.held else None
-
-
-_LaneKey: TypeAlias = tuple[type[Event], str]
-
-
 class Subscription:
     """A place in a log, and the rule by which its events pass.
 
@@ -102,14 +91,15 @@ class Subscription:
             names a cadence for them.
         reduce: What becomes of the values between two ticks; None passes due events as they are.
         keys: Glob patterns of value names to keep; events with values of which none is kept are
-            left out.
+            left out, and so are gated events without values.
         start: The first seq to read.
         attempts: Leaves out what a later attempt has logged again.
+        where: Leaves out what lies outside its ranges.
 
     Attributes:
         cursor: The next seq to read.
         read: Events read so far.
-        filtered: Of these, the ones that were left out or went into a reduced event.
+        delivered: Of these, the ones that were handed out; a reduced event counts as one.
         lost: Events that could not be had any more.
     """
 
@@ -123,38 +113,54 @@ class Subscription:
         keys: Collection[str] | None = None,
         start: int = 0,
         attempts: Attempts | None = None,
+        where: Selection | None = None,
     ) -> None:
         self._source = source
         self._reader = source.open_reader()
         self._block: Block | None = None
+        self._columns: Columns | None = None
+        self._shared = shared_columns(source)
+        self._is_shared = False
         self._types = None if types is None else frozenset(map(_as_type, types))
         self._gates = _gates(every)
+        self._gate_list = list(dict.fromkeys(self._gates.values()))
         self._reduction = None if reduce is None else Reduction(reduce)
         if self._reduction is not None and not self._gates:
             raise ValueError("reduce needs a cadence: say when a window ends, as every='10 steps'")
-        self._keys = None if keys is None else tuple(keys)
-        self._states: dict[tuple[int, type[Event], str], _State] = {}
-        self._gate_list = list(dict.fromkeys(self._gates.values()))
-        self._gate_ids = {id(gate): i for i, gate in enumerate(self._gate_list)}
-        self._looked_at = _KINDS
-        if self._types is not None:
-            self._looked_at = Content.RUN | Content.MODEL | Content.EPOCH
-            for kind in self._types:
-                self._looked_at |= content_of(kind)
-        self._attempts = attempts if attempts is not None and attempts.latest > 1 else None
-        self._plain = (
-            not self._attempts and not self._gates and self._types is None and self._keys is None
-        )
+        self._keys = None if keys is None else KeyFilter(keys)
+        self._exclusions: tuple[Exclusion, ...] = tuple(x for x in (attempts, where) if x)
+        self._looked_at, self._passing = self._contents()
+        self._lanes: dict[tuple[type[Event], str], GatedLane] = {}
+        # the lanes of the axis "step", for kinds that mean nothing else
+        self._quick: dict[type[Event], GatedLane] = {}
+        self._gated_any = False
         self._attempt: int | None = None
-        self._ended = False
+        self._restored: Mark | None = None
         self._passed_to = start
         self.cursor = start
         self.read = 0
-        self.filtered = 0
         self.delivered = 0
         self.lost = 0
-        self._merged = 0
         self._ticks_before = 0
+
+    def _contents(self) -> tuple[Content, Content]:
+        """Return what must be looked at, and what passes as it is when a block holds only that."""
+        gated = Content(0)
+        for kind in self._gates:
+            gated |= content_of(kind)
+        if self._gates:
+            gated |= Content.MODEL
+        if self._reduction is not None:
+            gated |= Content.EPOCH
+        if self._types is None:
+            return KINDS, KINDS & ~gated & ~Content.RUN
+        taken = Content(0)
+        for kind in self._types:
+            taken |= content_of(kind)
+        pure = Content(0)
+        for flag in _PURE:
+            pure |= taken & flag
+        return taken | Content.RUN | (gated & (Content.MODEL | Content.EPOCH)), pure & ~gated
 
     @property
     def ticks(self) -> int:
@@ -164,15 +170,22 @@ class Subscription:
     @property
     def never_ticked(self) -> bool:
         """Whether it has a cadence that was never due although there was something to gate."""
-        return bool(self._gates) and not self.ticks and bool(self._states)
+        return self._gated_any and not self.ticks
 
     @property
     def open(self) -> int:
-        """Events that were read and are neither handed out nor left out: those of open windows."""
-        return self.read - self.filtered - self.delivered
+        """Events that were read and are neither handed out nor left out: those that wait."""
+        return sum(lane.open for lane in self._lanes.values())
+
+    @property
+    def filtered(self) -> int:
+        """Events that were read and left out, or went into a reduced event."""
+        return self.read - self.delivered - self.open
 
     def pull(self, limit: int = 512, scan: int = 8192) -> Ready | None:
-        """Read on, up to `limit` events that pass or `scan` that are read.
+        """Read on, up to `limit` events that pass or about `scan` that are read.
+
+        What waited for the end of an attempt or of the run may come on top of that.
 
         Returns:
             None when nothing could be read.
@@ -180,337 +193,248 @@ class Subscription:
         out: list[Event] = []
         flush = False
         start = self.cursor
+        ended = self._source.closed
         while len(out) < limit and self.cursor - start < scan and not flush:
-            block = self._block
-            if block is None or not block.first <= self.cursor < block.end:
-                block = self._block = self._reader.read(self.cursor)
+            block = self._next_block()
             if block is None:
                 break
-            if block.first > self.cursor:
-                self.lost += block.first - self.cursor
-                self.cursor = block.first
-            if self._skip(block):
-                continue
-            events = block.events()
-            if self.cursor > block.first or len(events) > limit - len(out):
-                at = self.cursor - block.first
-                events = events[at : at + max(1, limit - len(out))]
-            flush = self._feed(events, out, self._plain and not block.flags & Content.RUN)
-        if self.cursor == start:
-            return self._at_end()
-        self._count_delivered(out)
+            if block.attempt != self._attempt:
+                self._begin_attempt(block.attempt, out)
+            elif not self._pass_by(block):
+                flush = self._feed(block, out, limit)
+        if self.cursor == start and not out:
+            if not ended:
+                return None
+            # the source has ended without saying so: the run was killed
+            self._lose(self._source.end)
+            self._finish(out)
+            if not out:
+                return None
+        self.delivered += len(out)
+        if self._keys is not None:
+            out = list(map(self._keys.cut, out))
         return Ready(out, self._mark(), flush)
 
-    def _at_end(self) -> Ready | None:
-        """Close what is open once the source has ended without saying so: the run was killed."""
-        if not self._source.closed or self._ended or self.cursor < self._source.end:
-            return None
-        out: list[Event] = []
-        self._finish_lanes(out)
-        self._ended = True
-        if not out:
-            return None
-        self._count_delivered(out)
-        return Ready(out, self._mark(), False)
+    def _next_block(self) -> Block | None:
+        """Return the block that holds the cursor, which goes on where events cannot be had."""
+        block = self._block
+        if block is None or not block.first <= self.cursor < block.end:
+            block = self._block = self._reader.read(self.cursor)
+            self._columns = None
+            if block is None:
+                return None
+            self._is_shared = block.in_memory
+            self._lose(block.first)
+        return block
 
-    def _feed(self, events: Sequence[Event], out: list[Event], plain: bool) -> bool:
-        """Take events; returns whether there was a `Flushed` among them, where it stops."""
-        if plain:
-            out.extend(events)
-            self._advance(events[-1].seq + 1, len(events))
+    def _lose(self, end: int) -> None:
+        if end > self.cursor:
+            self.lost += end - self.cursor
+            self.cursor = end
+
+    def _advance(self, end: int) -> None:
+        self.read += end - self.cursor
+        self.cursor = end
+
+    def _untouched(self, block: Block) -> bool:
+        """Whether nothing in a block can be left out before its cadence is asked."""
+        return all(exclusion.spares(block) for exclusion in self._exclusions)
+
+    def _excluded(self, event: Event) -> bool:
+        return any(exclusion.excludes(event) for exclusion in self._exclusions)
+
+    def _pass_by(self, block: Block) -> bool:
+        """Pass a block by, unread, where nothing in it is wanted or can be due."""
+        if not block.first == self.cursor >= self._passed_to:
             return False
-        for event in events:
-            self._advance(event.seq + 1, 1)
-            if self._one(event, out):
-                return True
-        return False
-
-    def _advance(self, cursor: int, n: int) -> None:
-        self.cursor = cursor
-        self.read += n
-
-    def _one(self, event: Event, out: list[Event]) -> bool:
-        kind = type(event)
-        if self._attempts is not None and self._attempts.superseded(event):
-            self.filtered += 1
-            return False
-        if event.attempt != self._attempt:
-            self._begin_attempt(event.attempt, out)
-        if kind is ModelUpdateEvent:
-            for each in self._gate_list:
-                each.model_updated(event)
-        gate = self._gates.get(kind)
-        if gate is None or not self._wanted(kind):
-            self._pass(event, out)
-            return kind is Flushed
-        if self._keys is not None:
-            kept = self._select(event)
-            if kept is None:
-                self.filtered += 1
+        outside = any(exclusion.excludes_all(block) for exclusion in self._exclusions)
+        if block.flags & KINDS & self._looked_at and not outside:
+            kind = one_kind(block)
+            lane = None if kind is None else self._quick.get(kind)
+            simple = block.flags & (Content.SORTED | Content.NO_STEP) == Content.SORTED
+            if lane is None or not simple or self._keys is not None or not self._untouched(block):
                 return False
-            event = kept
-        self._gated(gate, event, out)
+            if not lane.pass_by(block):
+                return False
+        self._advance(block.end)
+        return True
+
+    def _feed(self, block: Block, out: list[Event], limit: int) -> bool:
+        """Take events of a block; returns whether there was a `Flushed`, after which it stops."""
+        try:
+            events = block.events()
+        except CodecError:
+            self._lose(block.end)
+            return False
+        at = self.cursor - block.first
+        if self.cursor < self._passed_to:
+            self._take_again(events[at : self._passed_to - block.first], out)
+            return False
+        untouched = self._untouched(block)
+        if untouched and self._keys is None:
+            if not block.flags & KINDS & ~self._passing:
+                passing = events[at : at + limit - len(out)]
+                out += passing
+                self._advance(passing[-1].seq + 1)
+                return False
+            kind = one_kind(block)
+            lane = None if kind is None else self._quick.get(kind)
+            if lane is not None:
+                if self._columns is None:
+                    self._columns = self._shared.of(block) if self._is_shared else Columns(events)
+                stop = lane.take_many(events, self._columns, at, limit, out)
+                if stop is not None:
+                    self._advance(block.first + stop)
+                    return False
+        return self._take_each(events[at : at + _STRIDE], untouched, out, limit)
+
+    def _take_each(
+        self, events: list[Event], untouched: bool, out: list[Event], limit: int
+    ) -> bool:
+        keys, quick = self._keys, self._quick
+        for event in events:
+            if not untouched and self._excluded(event):
+                continue
+            lane = quick.get(type(event))
+            if lane is None or event.axis != "step":
+                self._take(event, out)
+                if type(event) is Flushed:
+                    self._advance(event.seq + 1)
+                    return True
+            elif keys is None or keys.matches(event):
+                lane.take(event, out)
+            if len(out) >= limit:
+                break
+        self._advance(event.seq + 1)
         return False
 
-    def _wanted(self, kind: type[Event]) -> bool:
+    def _take(self, event: Event, out: list[Event]) -> None:
+        """Take an event of any kind."""
+        kind = type(event)
+        if kind is ModelUpdateEvent:
+            for gate in self._gate_list:
+                gate.model_updated(event)
+        elif kind is RunFinished:
+            self._finish(out)
+        elif kind is EpochEvent:
+            # epoch events with a cadence are at the end of their epoch themselves
+            for (of, _), lane in self._lanes.items():
+                if of is not EpochEvent:
+                    lane.epoch_ended(event, out)
+        elif kind is Flushed:
+            for lane in self._lanes.values():
+                lane.flush(out)
+        if not self._wants(kind) or (kind is Flushed and self._types is None):
+            return
+        if kind in self._gates:
+            if self._keys is None or self._keys.matches(event):
+                self._lane(kind, event.axis).take(event, out)
+        elif self._keys is None or not event.values or self._keys.matches(event):
+            out.append(event)
+
+    def _wants(self, kind: type[Event]) -> bool:
         return self._types is None or kind in self._types
 
-    def _pass(self, event: Event, out: list[Event]) -> None:
-        kind = type(event)
-        if event.seq < self._passed_to:
-            self.filtered += 1
-            return
-        if kind is Flushed or kind is RunFinished or kind is EpochEvent:
-            self._close_windows(event, out)
-        if not self._wanted(kind) or (kind is Flushed and self._types is None):
-            self.filtered += 1
-            return
-        if self._keys is not None and event.values:
-            kept = self._select(event)
-            if kept is None:
-                self.filtered += 1
-                return
-            event = kept
-        out.append(event)
-
-    def _close_windows(self, event: Event, out: list[Event]) -> None:
-        if type(event) is RunFinished:
-            self._finish_lanes(out)
-            return
-        if self._reduction is None:
-            return
-        for gate in self._gate_list:
-            ended = type(event) is EpochEvent and gate.epoch_ended(event)
-            for key, lane in gate.lanes.items():
-                if ended or (type(event) is Flushed and lane.due):
-                    self._close(self._state(gate, key), out)
-                    gate.settle(lane)
-
-    def _select(self, event: Event) -> Event | None:
-        patterns = self._keys or ()
-        values = {
-            k: v
-            for k, v in event.values.items()
-            if any(fnmatch.fnmatchcase(k, pattern) for pattern in patterns)
-        }
-        if not values:
-            return None
-        if len(values) == len(event.values):
-            return event
-        return msgspec.structs.replace(event, values=values)
-
-    def _state(self, gate: Gate, key: _LaneKey) -> _State:
-        full = (self._gate_ids[id(gate)], *key)
-        state = self._states.get(full)
-        if state is None:
-            state = self._states[full] = _State()
-        return state
-
-    def _gated(self, gate: Gate, event: Event, out: list[Event]) -> None:
-        state = self._state(gate, (type(event), event.axis))
-        if event.seq <= state.closed:
-            # settled before the restart that made us read it again
-            self.filtered += 1
-            return
-        if self._reduction is not None:
-            self._gated_window(gate, state, event, out)
-            return
-        lane = gate.enter(event)
-        if lane.moved:
-            self._drop_held(state)
-        if lane.due:
-            out.append(event)
-            state.closed = event.seq
-            return
-        if not state.held and not state.skipped:
-            state.opened = (gate.updates, gate.last_update(lane))
-        if len(state.held) < _HELD:
-            state.held.append(event)
-        else:
-            self.filtered += 1
-
-    def _drop_held(self, state: _State) -> None:
-        if state.held or state.skipped:
-            self.filtered += len(state.held)
-            last = state.held[-1].seq if state.held else state.skipped[-1].end - 1
-            state.closed = max(state.closed, last)
-            state.held = []
-            state.skipped = []
-
-    def _gated_window(self, gate: Gate, state: _State, event: Event, out: list[Event]) -> None:
-        lane = gate.lane_of(event)
-        if lane.due and gate.moves(lane, event):
-            self._close(state, out)
-        if state.window is None:
-            state.window = ReductionWindow()
-            state.snapshot = lane.state()
-            state.opened = (gate.updates, None)
-        gate.enter(event)
-        state.window.add(event)
-
-    def _close(self, state: _State, out: list[Event]) -> None:
-        assert self._reduction is not None  # noqa: S101 - only windows are closed
-        window, state.window, state.snapshot = state.window, None, None
-        closed = None if window is None else window.close(self._reduction)
-        if closed is not None:
-            event, n = closed
-            state.closed = max(state.closed, event.seq)
-            self._merged += n - 1
-            out.append(event)
-
-    def _count_delivered(self, out: list[Event]) -> None:
-        self.delivered += len(out)
-        self.filtered += self._merged
-        self._merged = 0
+    def _lane(self, kind: type[Event], axis: str) -> GatedLane:
+        lane = self._lanes.get((kind, axis))
+        if lane is None:
+            lane = GatedLane(self._gates[kind], kind, axis, self._reduction, self._keys)
+            self._lanes[kind, axis] = lane
+            self._gated_any = True
+            if axis == "step" and kind not in _CLOSING:
+                self._quick[kind] = lane
+        return lane
 
     def _begin_attempt(self, attempt: int, out: list[Event]) -> None:
         if self._attempt is not None:
-            self._finish_lanes(out)
+            self._finish(out)
             for gate in self._gate_list:
                 self._ticks_before += gate.ticks
                 gate.restart()
+            self._lanes.clear()
+            self._quick.clear()
         self._attempt = attempt
-        self._ended = False
 
-    def _finish_lanes(self, out: list[Event]) -> None:
-        """Hand out what is held and close all windows: the last event passes, once."""
+    def _finish(self, out: list[Event]) -> None:
+        """Hand out what waits and close all windows: the last event passes, once."""
         last: list[Event] = []
-        for (gate_id, kind, _), state in self._states.items():
-            if self._reduction is not None:
-                self._close(state, last)
-                continue
-            held = state.held
-            if state.skipped:
-                earlier = self._last_skipped(self._gate_list[gate_id], kind, state)
-                self.filtered -= len(earlier)
-                held = earlier + held
-            if held and not self._gate_list[gate_id].never:
-                state.closed = held[-1].seq
-                last += held
-            else:
-                self.filtered += len(held)
-            state.held = []
-            state.skipped = []
-        last.sort(key=lambda e: e.seq)
-        out.extend(last)
-
-    def _last_skipped(self, gate: Gate, kind: type[Event], state: _State) -> list[Event]:
-        """Return the events of the last axis value in the blocks that were passed by."""
-        found: list[Event] = []
-        wanted = gate.key_of(state.held[0]) if state.held else None
-        for block in reversed(state.skipped):
-            for event in reversed(block.events()):
-                if type(event) is not kind or event.seq <= state.closed:
-                    continue
-                key = gate.key_of(event)
-                if wanted is None:
-                    wanted = key
-                elif key != wanted:
-                    return found[::-1]
-                if self._keys is None or (kept := self._select(event)) is not None:
-                    found.append(event if self._keys is None else kept)  # type: ignore[arg-type]
-        return found[::-1]
-
-    def _skip(self, block: Block) -> bool:
-        """Pass a block by, unread, where nothing in it is wanted or can be due."""
-        if self._plain or self.cursor > block.first or block.attempt != self._attempt:
-            return False
-        kinds = block.flags & _KINDS
-        if not kinds & self._looked_at:
-            self._advance(block.end, block.end - block.first)
-            self.filtered += block.end - block.first
-            return True
-        if self._reduction or self._attempts or block.flags not in _SIMPLE:
-            return False
-        kind = _SIMPLE[block.flags]
-        gate = self._gates.get(kind)
-        bounds = None if gate is None else gate.next_step(kind, "step")
-        if gate is None or bounds is None:
-            return False
-        low, high = block.steps
-        last_due, bound = bounds
-        if not last_due < low <= high < bound:
-            return False
-        if (held := self._state(gate, (kind, "step")).held) and gate.key_of(held[0]) == low:
-            return False
-        self._hold_block(gate, kind, block)
-        return True
-
-    def _hold_block(self, gate: Gate, kind: type[Event], block: Block) -> None:
-        """Keep a block that is passed by: it may be the last one of the run."""
-        state = self._state(gate, (kind, "step"))
-        lane = gate.lanes[kind, "step"]
-        low, high = block.steps
-        if low != high or lane.key != low:
-            self._drop_held(state)
-        if not state.skipped:
-            state.opened = (gate.updates, gate.last_update(lane))
-        state.skipped = [*state.skipped[-_HELD_BLOCKS + 1 :], block]
-        gate.pass_by(lane, high)
-        self._advance(block.end, block.end - block.first)
-        self.filtered += block.end - block.first
+        for lane in self._lanes.values():
+            lane.finish(last)
+        last.sort(key=lambda event: event.seq)
+        out += last
 
     def _mark(self) -> Mark:
         """Describe where to go on, once everything handed out so far was delivered."""
+        if self._restored is not None and self.cursor < self._passed_to:
+            return self._restored
         if not self._gate_list:
             return Mark(self.cursor)
         seq = self.cursor
-        updates = max((gate.updates for gate in self._gate_list), default=0)
         lanes = []
-        for (gate_id, kind, axis), state in self._states.items():
-            gate = self._gate_list[gate_id]
-            open_seq = state.open_seq()
-            decisions = gate.lanes[kind, axis].state()
-            closed = self.cursor - 1
-            if open_seq is not None:
-                closed = state.closed
-                updates = min(updates, state.opened[0])
-                seq = min(seq, open_seq)
-                if state.snapshot is not None:
-                    decisions = state.snapshot
-                else:
-                    decisions["seen"] = decisions["due"] = False
-                    if decisions["manager"] is not None:
-                        decisions["manager"]["last_model_update_step"] = state.opened[1]
-            lanes.append([gate_id, event_tag(kind), axis, closed, decisions])
-        return Mark(
-            seq,
-            {"attempt": self._attempt, "passed": self.cursor, "updates": updates, "lanes": lanes},
-        )
+        for (kind, axis), lane in self._lanes.items():
+            opened = lane.open_seq
+            if opened is not None:
+                seq = min(seq, opened)
+            lanes.append([event_tag(kind), axis, opened, lane.lane.state()])
+        state = {
+            "attempt": self._attempt,
+            "passed": self.cursor,
+            "ticks": self._ticks_before,
+            "rules": self._rules(),
+            "gates": [gate.state() for gate in self._gate_list],
+            "lanes": lanes,
+        }
+        return Mark(seq, state)
+
+    def _rules(self) -> list[Any]:
+        """Return what decisions depend on: they are worth nothing for other rules."""
+        gates = self._gate_list
+        by_kind = [[event_tag(k), gates.index(gate)] for k, gate in self._gates.items()]
+        return [[gate.name for gate in gates], by_kind]
 
     def restore(self, mark: Mark) -> None:
-        """Go on from a mark: what was handed out before it does not come again."""
+        """Go on from a mark: what was handed out before it does not come again.
+
+        With other rules than those of the mark, what waited is decided anew.
+        """
         self.cursor = mark.seq
-        if not mark.state:
+        state = mark.state
+        if not state:
             return
-        self._attempt = mark.state["attempt"]
-        self._passed_to = mark.state["passed"]
+        self._restored = mark
+        self._attempt = state["attempt"]
+        self._passed_to = state["passed"]
+        same = state["rules"] == self._rules()
+        if same:
+            self._ticks_before = state["ticks"]
+            for gate, decisions in zip(self._gate_list, state["gates"], strict=True):
+                gate.load(decisions)
         types = event_types()
-        for gate in self._gate_list:
-            gate.restart()
-            gate.updates = mark.state["updates"]
-        for gate_id, tag, axis, closed, decisions in mark.state["lanes"]:
+        for tag, axis, opened, decisions in state["lanes"]:
             kind = types.get(tag)
-            if kind is None or gate_id >= len(self._gate_list):
+            if kind not in self._gates or not self._wants(kind):
                 continue
-            gate = self._gate_list[gate_id]
-            gate.open_lane(kind, axis).load(decisions)
-            self._state(gate, (kind, axis)).closed = closed
+            lane = self._lane(kind, axis)
+            lane.reopen = opened
+            lane.afresh = not same
+            if same:
+                lane.gate.load_lane(lane.lane, decisions)
 
-
-_KINDS = (
-    Content.STEP
-    | Content.BATCH
-    | Content.EPOCH
-    | Content.MODEL
-    | Content.RUN
-    | Content.MEDIA
-    | Content.OTHER
-)
-_SIMPLE: dict[Content, type[Event]] = {
-    Content.STEP | Content.SORTED: StepEvent,
-    Content.BATCH | Content.SORTED: BatchEvent,
-}
+    def _take_again(self, events: list[Event], out: list[Event]) -> None:
+        """Take events that were read before the restart: only what waited then is wanted."""
+        for event in events:
+            lane = self._lanes.get((type(event), event.axis))
+            if lane is None or lane.reopen is None or event.seq < lane.reopen:
+                continue
+            if self._excluded(event):
+                continue
+            if self._keys is not None and not self._keys.matches(event):
+                continue
+            if lane.afresh:
+                lane.take(event, out)
+            else:
+                lane.hold_again(event)
+        self._advance(events[-1].seq + 1)
 
 
 def _as_type(kind: type[Event] | str) -> type[Event]:

@@ -36,7 +36,7 @@ class Reducer:
     def __init__(self) -> None:
         self.n = 0
         self.nans = 0
-        self._last: Scalar = math.nan
+        self._last: Scalar | None = None
         self._mean = 0.0
         self._m2 = 0.0
         self._sum: float = 0
@@ -48,29 +48,34 @@ class Reducer:
         self._last = value
         if isinstance(value, str):
             return
-        self.n += 1
+        n = self.n = self.n + 1
+        self._sum += value
+        mean = self._mean
+        delta = value - mean
+        mean += delta / n
+        self._mean = mean
+        self._m2 += delta * (value - mean)
+        # comparisons with NaN are false, so that NaN does not stick by itself
+        if value < self._min:
+            self._min = value
+        if value > self._max:
+            self._max = value
         if value != value:
             self.nans += 1
-        number = value
-        self._sum += number
-        delta = number - self._mean
-        self._mean += delta / self.n
-        self._m2 += delta * (number - self._mean)
-        # comparisons with NaN are false, so that NaN does not stick by itself
-        if number < self._min:
-            self._min = number
-        if number > self._max:
-            self._max = number
 
     def merge(self, other: Reducer) -> None:
         """Take the values of a later window, or of another rank."""
-        self._last = other._last
+        if other._last is not None:
+            self._last = other._last
         if not other.n:
             return
         n = self.n + other.n
-        delta = other._mean - self._mean
-        self._mean += delta * other.n / n
-        self._m2 += other._m2 + delta * delta * self.n * other.n / n
+        if self.n:
+            delta = other._mean - self._mean
+            self._mean += delta * (other.n / n)
+            self._m2 += other._m2 + delta * delta * (self.n / n * other.n)
+        else:
+            self._mean, self._m2 = other._mean, other._m2
         self._sum += other._sum
         self._min = min(self._min, other._min)
         self._max = max(self._max, other._max)
@@ -82,19 +87,21 @@ class Reducer:
         if how == "count":
             return self.n
         if how == "last" or not self.n:
-            return self._last
+            return math.nan if self._last is None else self._last
         if self.nans:
             return math.nan
         if how == "sum":
             return self._sum
         if how == "mean":
-            # the running mean of infinities is NaN where their sum is not
-            return self._sum / self.n if math.isinf(self._sum) else self._mean
+            # the running mean of infinities is NaN where their sum is not; the sum of what is
+            # large is infinite where the mean is not
+            return self._mean if math.isfinite(self._mean) else self._sum / self.n
         if how == "min":
             return self._min
         if how == "max":
             return self._max
-        return math.sqrt(max(0.0, self._m2 / self.n))
+        # rounding may leave the least below 0; max() would make 0 of a NaN
+        return math.sqrt(self._m2 / self.n) if not self._m2 <= 0 else 0.0
 
 
 class Reduction:
@@ -130,14 +137,18 @@ class Reduction:
 
 
 class ReductionWindow:
-    """The events of one lane since its last tick."""
+    """The events of one lane since its last tick.
 
-    __slots__ = ("_first", "_keys", "_last", "_n")
+    Attributes:
+        n: How many.
+    """
+
+    __slots__ = ("_first", "_keys", "_last", "n")
 
     def __init__(self) -> None:
+        self.n = 0
         self._first: Event | None = None
         self._last: Event | None = None
-        self._n = 0
         self._keys: dict[str, Reducer] = {}
 
     @property
@@ -150,7 +161,7 @@ class ReductionWindow:
         if self._first is None:
             self._first = event
         self._last = event
-        self._n += 1
+        self.n += 1
         keys = self._keys
         for key, value in event.values.items():
             reducer = keys.get(key)
@@ -158,21 +169,25 @@ class ReductionWindow:
                 reducer = keys[key] = Reducer()
             reducer.add(value)
 
-    def close(self, reduction: Reduction) -> tuple[Event, int] | None:
-        """Return the reduced event and how many it stands for; None when there were none.
+    def close(self, reduction: Reduction) -> Event | None:
+        """Return the reduced event; None when there were none, and be empty again.
 
         It has the place, the time and the axes of the last event in the window.
         """
-        if self._first is None or self._last is None:
+        first, last, keys = self._first, self._last, self._keys
+        if first is None or last is None:
             return None
-        values = {key: r.result(reduction.of(key)) for key, r in self._keys.items()}
+        values = {key: r.result(reduction.of(key)) for key, r in keys.items()}
         window = Window(
-            first=_position(self._first),
-            last=_position(self._last),
-            n=self._n,
-            nans=sum(r.nans for r in self._keys.values()),
+            first=_position(first),
+            last=_position(last),
+            n=self.n,
+            nans=sum(r.nans for r in keys.values()),
         )
-        return msgspec.structs.replace(self._last, values=values, window=window), self._n
+        self.n = 0
+        self._first = self._last = None
+        self._keys = {}
+        return msgspec.structs.replace(last, values=values, window=window)
 
 
 def _position(event: Event) -> int | float | None:

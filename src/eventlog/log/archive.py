@@ -20,9 +20,16 @@ from eventlog.events import (
     RunStarted,
     Status,
 )
-from eventlog.exceptions import NotALogError
+from eventlog.exceptions import CodecError, NotALogError
 from eventlog.log.attempts import Attempts
-from eventlog.log.files import Damage, Segment, latched_events, list_segments
+from eventlog.log.files import (
+    Damage,
+    Scanned,
+    Segment,
+    block_fault,
+    latched_events,
+    list_segments,
+)
 from eventlog.log.layout import BlockKind
 from eventlog.log.records import Gap, SegmentHeader, decode_record
 from eventlog.log.stored import StoredSource
@@ -231,14 +238,18 @@ class Log:
             for block in segment.scan(damaged=damage.append):
                 at = block.end
                 header = block.header
-                if header.kind == BlockKind.GAP:
-                    gap = decode_record(segment.payload(block), Gap)
-                    dropped = {k: max(n, dropped.get(k, 0)) for k, n in gap.dropped.items()}
-                if header.kind != BlockKind.EVENTS:
-                    continue
-                if segment.stored_payload(block) is None:
+                if header.kind == BlockKind.EVENTS:
+                    fault = None if segment.stored_payload(block) else "damaged payload"
+                else:
+                    fault = block_fault(segment, block)
+                if fault is not None:
                     length = block.end - block.offset
-                    damage.append(Damage(path, block.offset, length, "damaged payload"))
+                    damage.append(Damage(path, block.offset, length, fault))
+                    continue
+                if header.kind == BlockKind.GAP:
+                    for reason, n in _dropped(segment, block).items():
+                        dropped[reason] = dropped.get(reason, 0) + n
+                if header.kind != BlockKind.EVENTS:
                     continue
                 blocks += 1
                 if header.first_seq >= next_seq:
@@ -276,6 +287,13 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log {str(self.run_dir)!r}, rank {self.rank}>"
+
+
+def _dropped(segment: Segment, block: Scanned) -> dict[str, int]:
+    try:
+        return decode_record(segment.payload(block), Gap).dropped
+    except CodecError:
+        return {}
 
 
 def open_log(path: str | os.PathLike[str], rank: int | None = None) -> Log:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from pathlib import Path
 
 from eventlog.codec import decode_events
@@ -10,6 +12,7 @@ from eventlog.events import Event, Rewound
 from eventlog.exceptions import CodecError
 from eventlog.log.files import Scanned, Segment, list_segments
 from eventlog.log.layout import BlockKind, Content, content_of
+from eventlog.log.source import Block
 
 __all__ = ["Attempts"]
 
@@ -30,9 +33,11 @@ class Attempts:
     def __init__(self, spans: Mapping[tuple[int, str], tuple[int, int]]) -> None:
         self.spans = dict(spans)
         self.latest = max((attempt for attempt, _ in spans), default=1)
-        self._by_axis: dict[str, list[tuple[int, int, int]]] = {}
+        by_axis: dict[str, list[tuple[int, int, int]]] = {}
         for (attempt, axis), (first, last) in spans.items():
-            self._by_axis.setdefault(axis, []).append((attempt, first, last))
+            if first <= last:
+                by_axis.setdefault(axis, []).append((first, last, attempt))
+        self._cover = {axis: _cover(found) for axis, found in by_axis.items()}
 
     @classmethod
     def scan(cls, directory: Path) -> Attempts:
@@ -45,16 +50,48 @@ class Attempts:
             segment.close()
         return cls(spans)
 
+    def spares(self, block: Block) -> bool:
+        """Whether no later attempt can have logged a block's events again."""
+        return block.attempt >= self.latest
+
+    def excludes_all(self, block: Block) -> bool:
+        """Whether a whole block is void, as far as its header tells."""
+        return False
+
+    def excludes(self, event: Event) -> bool:
+        """Whether the event is void; see `superseded`."""
+        return self.superseded(event)
+
     def superseded(self, event: Event) -> bool:
         """Whether a later attempt covers the step of this event again."""
         if event.attempt >= self.latest or event.step is None:
             return False
-        if content_of(type(event)) is Content.RUN:
+        cover = self._cover.get(event.axis)
+        if cover is None or content_of(type(event)) is Content.RUN:
             return False
-        return any(
-            attempt > event.attempt and first <= event.step <= last
-            for attempt, first, last in self._by_axis.get(event.axis, ())
-        )
+        starts, attempts = cover
+        return attempts[bisect_right(starts, event.step)] > event.attempt
+
+
+def _cover(spans: list[tuple[int, int, int]]) -> tuple[list[int], list[int]]:
+    """Return where the latest attempt that covers a step changes, and which one it is.
+
+    The second list starts with the one before the first change: 0, for none.
+    """
+    edges = sorted({edge for first, last, _ in spans for edge in (first, last + 1)})
+    begins = sorted(spans)
+    at = 0
+    open_spans: list[tuple[int, int]] = []  # (-attempt, last), a heap: the latest one comes first
+    latest = [0]
+    for edge in edges:
+        while at < len(begins) and begins[at][0] <= edge:
+            _, last, attempt = begins[at]
+            heappush(open_spans, (-attempt, last))
+            at += 1
+        while open_spans and open_spans[0][1] < edge:
+            heappop(open_spans)
+        latest.append(-open_spans[0][0] if open_spans else 0)
+    return edges, latest
 
 
 def _scan_segment(segment: Segment, attempt: int, spans: _Spans) -> None:

@@ -53,7 +53,8 @@ class BlobStore:
                 size = copy.tell()
             path = self.directory / digest.hexdigest()
             os.replace(temporary, path)
-        shutil.copymode(source, path)
+        with contextlib.suppress(OSError):
+            shutil.copymode(source, path)
         return BlobRef(sha256=path.name, size=size, mime=mime)
 
     @contextlib.contextmanager

@@ -81,7 +81,7 @@ class LogCopy:
 
     def close(self) -> None:
         """End the segment and let go of the log."""
-        self._log.leave_segment()
+        self._log.leave_segment(seal=True)
         self._lock.release()
 
 

@@ -18,7 +18,9 @@ from eventlog.log.layout import (
     BLOCK_MAGIC,
     FILE_MAGIC,
     HEADER_SIZE,
+    KNOWN_KINDS,
     MAX_PAYLOAD,
+    SKIPPABLE,
     BlockHeader,
     BlockKind,
     header_seed,
@@ -27,9 +29,22 @@ from eventlog.log.layout import (
 from eventlog.log.records import SegmentHeader, decode_record, unpack
 from eventlog.log.source import Block
 
-__all__ = ["Damage", "FileReader", "Scanned", "Segment", "list_segments", "segment_path"]
+__all__ = [
+    "Damage",
+    "FileReader",
+    "Scanned",
+    "Segment",
+    "block_fault",
+    "has_remains",
+    "last_valid_seq",
+    "latched_events",
+    "list_segments",
+    "segment_path",
+]
 
 _SEARCH = 1 << 20
+_WINDOW = 256 * 1024
+_PEEK = 4096
 
 
 class Damage(NamedTuple):
@@ -72,20 +87,35 @@ def list_segments(directory: Path) -> list[tuple[int, Path]]:
         return []
     for name in names:
         stem, dot, suffix = name.partition(".")
-        if dot and suffix == "elog" and len(stem) == 20 and stem.isascii() and stem.isdigit():
+        named = dot and suffix == "elog" and len(stem) == 20 and stem.isascii() and stem.isdigit()
+        if named and int(stem) < 2**63:  # no writer gets further
             found.append((int(stem), directory / name))
     return sorted(found)
 
 
 class Segment:
-    """One segment, opened for reading."""
+    """One segment, opened for reading.
+
+    Attributes:
+        header: From whichever of its two copies holds; None where neither does (yet).
+        seed: Of the checksums of the blocks' headers.
+        start: Where the blocks begin.
+        damage: What of the beginning could not be read.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._fd = -1
+        self._window = b""
+        self._window_at = 0
+        self._payloads = False
+        self._size = 0
         self.header: SegmentHeader | None = None
         self.seed = 0
         self.start = 0
+        self._copy_ahead = False
+        self.damage: Damage | None = None
+        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         self._read_header()
 
     def close(self) -> None:
@@ -98,29 +128,74 @@ class Segment:
 
     @property
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        self._size = os.fstat(self._fd).st_size
+        return self._size
 
     @property
     def inode(self) -> int:
         return os.fstat(self._fd).st_ino
 
     def _read_header(self) -> None:
-        head = self._pread(0, len(FILE_MAGIC) + HEADER_SIZE)
-        if head[: len(FILE_MAGIC)] != FILE_MAGIC:
-            return
-        block = parse_header(head[len(FILE_MAGIC) :], 0)
-        if block is None or block.kind != BlockKind.HEADER:
-            return
-        payload = self._pread(len(FILE_MAGIC) + HEADER_SIZE, block.length)
-        if len(payload) < block.length or zlib.crc32(payload) != block.crc:
-            return
+        at = len(FILE_MAGIC)
+        found = self._header_at(at)
+        if found is None:
+            at = self._second_header()
+            found = self._header_at(at) if at else None
+            if found is None:
+                return
+            self.damage = Damage(self.path, 0, at, "a damaged beginning; the header's copy serves")
+        elif self._pread(0, at) != FILE_MAGIC:
+            self.damage = Damage(self.path, 0, at, "these are not the first bytes of a log")
+        self.header, end = found
+        self.seed = header_seed(self.header.uuid)
+        self.start = end
+        self._copy_ahead = at == len(FILE_MAGIC)
+        self._pass_copy()
+
+    def _pass_copy(self) -> bool:
+        """Pass by the header's second copy, once it is there; False where it is half there."""
+        if self._copy_ahead:
+            head = parse_header(self._pread(self.start, HEADER_SIZE), 0)
+            if head is None or head.kind != BlockKind.HEADER:
+                return True
+            if self.start + HEADER_SIZE + head.length > self.size:
+                return False
+            copy = self._header_at(self.start)
+            if copy is not None:
+                self.start = copy[1]
+                self._copy_ahead = False
+        return True
+
+    def _header_at(self, offset: int) -> tuple[SegmentHeader, int] | None:
+        """Return the HEADER block that lies at `offset`, and where it ends."""
+        head = parse_header(self._pread(offset, HEADER_SIZE), 0)
+        if head is None or head.kind != BlockKind.HEADER:
+            return None
+        block = Scanned(offset, head)
+        payload = self.stored_payload(block)
+        if payload is None:
+            return None
         try:
-            header = decode_record(payload, SegmentHeader)
+            return decode_record(payload, SegmentHeader), block.end
         except CodecError:
-            return
-        self.header = header
-        self.seed = header_seed(header.uuid)
-        self.start = len(FILE_MAGIC) + HEADER_SIZE + block.length
+            return None
+
+    def _second_header(self) -> int:
+        """Return where the second copy of the header lies; 0 where it is not to be found.
+
+        It follows the first one and is as long: what lies elsewhere is part of somebody's data.
+        """
+        first = len(FILE_MAGIC) + HEADER_SIZE
+        head = parse_header(self._pread(len(FILE_MAGIC), HEADER_SIZE), 0)
+        if head is not None:
+            return first + head.length
+        chunk = self._pread(0, _SEARCH)
+        hit = first - 1
+        while (hit := chunk.find(BLOCK_MAGIC, hit + 1)) >= 0:
+            head = parse_header(chunk[hit : hit + HEADER_SIZE], 0)
+            if head is not None and hit == first + head.length:
+                return hit
+        return 0
 
     def refresh(self) -> None:
         """Look again for a header that was not whole yet."""
@@ -136,14 +211,31 @@ class Segment:
             data += more
         return data
 
+    def _read(self, offset: int, length: int) -> bytes:
+        """Read through a window: blocks may be as short as one event."""
+        at = offset - self._window_at
+        if at < 0 or at + length > len(self._window):
+            ahead = _WINDOW if self._payloads else _PEEK
+            self._window = os.pread(self._fd, max(length, ahead), offset)
+            self._window_at = offset
+            if len(self._window) < length:
+                return self._pread(offset, length)
+            at = 0
+        return self._window[at : at + length]
+
     def block_at(self, offset: int) -> Scanned | None:
         """Return the block whose header is at `offset`, or None where none is (yet)."""
-        header = parse_header(self._pread(offset, HEADER_SIZE), self.seed)
-        return None if header is None else Scanned(offset, header)
+        header = parse_header(self._read(offset, HEADER_SIZE), self.seed)
+        if header is None:
+            # what is still being written is read anew
+            self._window = b""
+            return None
+        return Scanned(offset, header)
 
     def stored_payload(self, block: Scanned) -> bytes | None:
         """Return the payload as stored, or None where it is not whole."""
-        data = self._pread(block.offset + HEADER_SIZE, block.header.length)
+        self._payloads = True
+        data = self._read(block.offset + HEADER_SIZE, block.header.length)
         if len(data) < block.header.length or zlib.crc32(data) != block.header.crc:
             return None
         return data
@@ -159,6 +251,14 @@ class Segment:
             raise CodecError(f"damaged payload at byte {block.offset} of {self.path.name}")
         return unpack(data, block.header.codec, MAX_PAYLOAD)
 
+    def prefix(self) -> bytes:
+        """Return the bytes before the first block: the magic and the header."""
+        return self._pread(0, self.start)
+
+    def raw(self, block: Scanned) -> bytes:
+        """Return a block as it is stored, header and payload."""
+        return self._pread(block.offset, block.end - block.offset)
+
     def next_block(self, offset: int) -> Scanned | None:
         """Return the first header at or after `offset` that holds, searching byte by byte."""
         at = offset
@@ -166,9 +266,9 @@ class Segment:
             chunk = self._pread(at, _SEARCH)
             start = 0
             while (hit := chunk.find(BLOCK_MAGIC, start)) >= 0:
-                block = self.block_at(at + hit)
-                if block is not None:
-                    return block
+                head = parse_header(self._pread(at + hit, HEADER_SIZE), self.seed)
+                if head is not None:
+                    return Scanned(at + hit, head)
                 start = hit + 1
             if len(chunk) < _SEARCH:
                 return None
@@ -183,6 +283,10 @@ class Segment:
             offset: 0, or the end of a block.
             damaged: Told about bytes between blocks that are none. The tail is not: it may grow.
         """
+        if self.damage is not None and damaged is not None and offset < self.start:
+            damaged(self.damage)
+        if offset <= self.start and not self._pass_copy():
+            return
         at = max(offset, self.start)
         while True:
             block = self.block_at(at)
@@ -194,7 +298,7 @@ class Segment:
                     return
                 if damaged is not None:
                     damaged(Damage(self.path, at, block.offset - at, "no block starts here"))
-            if block.end > self.size:
+            if block.end > self._size and block.end > self.size:
                 return
             yield block
             at = block.end
@@ -214,6 +318,7 @@ class FileReader:
         self._index = -1
         self._offset = 0
         self._next_seq = 0
+        self._at_end = False
         self.damage: list[Damage] = []
 
     def read(self, seq: int) -> Block | None:
@@ -222,8 +327,10 @@ class FileReader:
         while True:
             block = self._read_here(seq)
             if block is not None:
+                self._at_end = False
                 return block
             if not self._advance():
+                self._at_end = True
                 return None
 
     def _seek(self, seq: int) -> bool:
@@ -267,11 +374,10 @@ class FileReader:
         # a writer never returns to a segment once there is a later one, so what has not become
         # a block by now never will
         segment = self._segment
-        again = self._read_tail(segment)
-        if again:
+        if self._read_tail(segment):
             return True
-        if (left := segment.size - max(self._offset, segment.start)) > 0:
-            self._note(Damage(segment.path, self._offset, left, "a tail that is no block"))
+        if (tail := self.tail()) is not None:
+            self._note(tail)
         return self._open(self._index + 1, self._next_seq)
 
     def _replaced(self, segment: Segment) -> bool:
@@ -289,7 +395,25 @@ class FileReader:
 
     def _read_tail(self, segment: Segment) -> bool:
         """Whether a block has appeared at the end of the segment since the last look."""
-        return next(iter(segment.scan(self._offset)), None) is not None
+        segment.refresh()
+        return segment.header is not None and next(segment.scan(self._offset), None) is not None
+
+    def tail(self) -> Damage | None:
+        """Return what follows the last block of the segment that is being read, if anything."""
+        segment = self._segment
+        if segment is None:
+            return None
+        at = max(self._offset, segment.start)
+        left = segment.size - at
+        if left <= 0:
+            return None
+        reason = "a tail that is no block" if segment.header else "no header can be read"
+        return Damage(segment.path, at, left, reason)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the last look found nothing more to read."""
+        return self._at_end
 
     def _note(self, damage: Damage) -> None:
         if damage not in self.damage:
@@ -303,7 +427,11 @@ class FileReader:
             return None
         for scanned in segment.scan(self._offset, self._note):
             header = scanned.header
-            if header.kind != BlockKind.EVENTS or header.first_seq + header.events <= seq:
+            if header.kind != BlockKind.EVENTS:
+                self._look_at(segment, scanned)
+                self._offset = scanned.end
+                continue
+            if header.first_seq + header.events <= seq:
                 self._offset = scanned.end
                 self._next_seq = max(self._next_seq, header.first_seq + header.events)
                 continue
@@ -313,6 +441,13 @@ class FileReader:
             if events is not None:
                 return events
         return None
+
+    def _look_at(self, segment: Segment, scanned: Scanned) -> None:
+        """Note what is wrong with a block that holds no events."""
+        reason = block_fault(segment, scanned)
+        if reason is not None:
+            length = scanned.end - scanned.offset
+            self._note(Damage(segment.path, scanned.offset, length, reason))
 
     def _load(self, segment: Segment, scanned: Scanned) -> Block | None:
         """Check a block's payload now: who is given a block can rely on it."""
@@ -324,6 +459,33 @@ class FileReader:
             self._note(Damage(segment.path, scanned.offset, length, str(error)))
             return None
         return Block.stored(scanned.header, segment.header.attempt, lambda: payload)
+
+
+def block_fault(segment: Segment, scanned: Scanned) -> str | None:
+    """Return why a block that holds no events cannot be used, in words; None when all is well."""
+    kind = scanned.header.kind
+    if kind not in KNOWN_KINDS:
+        if kind & SKIPPABLE:
+            return None
+        return f"a block of unknown kind {kind}: written by a newer eventlog?"
+    return "damaged payload" if segment.stored_payload(scanned) is None else None
+
+
+def has_remains(path: Path) -> bool:
+    """Whether a file holds more than the beginning of a segment: something that was not read."""
+    try:
+        segment = Segment(path)
+    except OSError:
+        return False
+    try:
+        at = segment.start
+        for block in segment.scan():
+            if block.header.kind == BlockKind.EVENTS:
+                return True
+            at = block.end
+        return segment.size > at
+    finally:
+        segment.close()
 
 
 def last_valid_seq(directory: Path) -> int:

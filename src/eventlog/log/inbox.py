@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import repeat, starmap
 from typing import Protocol, TypeAlias
 
 from eventlog.events import Event
@@ -35,18 +36,29 @@ class Deferred(Protocol):
 
 
 class Barrier:
-    """A mark in the stream of events: reached once everything before it was written."""
+    """A mark in the stream of events: reached once everything before it was written.
+
+    Args:
+        durable: Whether everything must be on the disk by then, not only with the system.
+
+    Attributes:
+        seq: All events before it were written; -1 until then.
+        synced: Whether they are on the disk.
+    """
 
     size = 0
     ready = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
         self._event = threading.Event()
+        self.durable = durable
         self.seq = -1
+        self.synced = False
 
-    def reach(self, seq: int) -> None:
-        """Say that all events before `seq` were written."""
+    def reach(self, seq: int, synced: bool) -> None:
+        """Say that all events before `seq` were written, and whether that is synced."""
         self.seq = seq
+        self.synced = synced
         self._event.set()
 
     def wait(self, timeout: float | None) -> bool:
@@ -87,6 +99,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._refuse = ""
         self._marks = 0
+        self._deferred = 0
 
     @property
     def waiting(self) -> int:
@@ -102,22 +115,31 @@ class Inbox:
 
         Args:
             item: An event, or what becomes one.
-            size: Bytes over those of a small event.
+            size: Bytes over those of a small event; what is no event says so itself.
             reserved: Whether it may use the space that telemetry may not: run and model events.
         """
         with self._lock:
+            mark = isinstance(item, Barrier)
+            plain = isinstance(item, Event)
+            if not isinstance(item, Event):
+                size = item.size
             if self._refuse:
-                self._count(self._refuse)
+                if not mark:
+                    self._count(self._refuse)
                 return False
             waiting = len(self.items)
             events = self._max_events + (self._reserve if reserved else 0)
             room = self._max_bytes - self._extra - size
-            if waiting >= events or (waiting * EVENT_BYTES > room and not reserved):
+            full = waiting >= events or (waiting * EVENT_BYTES > room and not reserved)
+            if full and not mark:
                 self._count("inbox_full")
                 self.wake.set()
                 return False
-            self._extra += size
-            self._marks += isinstance(item, Barrier)
+            if not plain:
+                # before the append: see take()
+                self._deferred += 1
+                self._marks += mark
+                self._extra += size
             self.items.append(item)
         if waiting >= self._high_water:
             self.wake.set()
@@ -134,17 +156,21 @@ class Inbox:
     def take(self, n: int) -> list[Item]:
         """Remove up to `n` items, up to the first one that is not ready. For the writer alone."""
         items = self.items
-        popleft = items.popleft
+        n = min(n, len(items))
+        if not self._deferred:
+            # nothing but events among the first n: put() counts before it appends
+            return list(starmap(items.popleft, repeat((), n)))
         taken: list[Item] = []
-        for _ in range(min(n, len(items))):
+        for _ in range(n):
             item = items[0]
             if not isinstance(item, Event):
                 if not item.ready:
                     break
                 with self._lock:
+                    self._deferred -= 1
                     self._extra -= item.size
                     self._marks -= isinstance(item, Barrier)
-            taken.append(popleft())
+            taken.append(items.popleft())
         return taken
 
     def refuse(self, reason: str) -> None:
@@ -161,4 +187,5 @@ class Inbox:
         self.dropped = {}
         self._extra = 0
         self._marks = 0
+        self._deferred = 0
         self.refuse("forked")

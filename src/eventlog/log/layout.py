@@ -35,10 +35,13 @@ from eventlog.events import (
 __all__ = [
     "FILE_MAGIC",
     "HEADER_SIZE",
+    "KNOWN_KINDS",
     "MAX_PAYLOAD",
     "NO_STEPS",
+    "SKIPPABLE",
     "BlockHeader",
     "BlockKind",
+    "Codec",
     "Content",
     "content_of",
     "header_seed",
@@ -92,6 +95,11 @@ class Content(IntFlag):
     NO_STEP = 256
     SORTED = 512
     """No event has a smaller step than the one before it."""
+
+
+KNOWN_KINDS = frozenset(BlockKind)
+SKIPPABLE = 0x80
+"""The bit of a kind that lets a reader that does not know it pass it by."""
 
 
 _CONTENT: dict[type[Event], Content] = {

@@ -55,4 +55,9 @@ class _LiveReader:
         if self._files is None:
             self._files = FileReader(self._log.directory)
         stored = self._files.read(seq)
+        if stored is None or stored.first > seq:
+            # the disk could not be written: what waits for it is not lost
+            waiting = self._log.waiting(seq)
+            if waiting is not None and (stored is None or waiting.first < stored.first):
+                stored = waiting
         return block if stored is None or stored.first >= block.first else stored

@@ -11,9 +11,18 @@ from eventlog.codec import decode_events, encode_foreign
 from eventlog.events import Event
 from eventlog.exceptions import CodecError
 
-__all__ = ["ClockPair", "Gap", "SegmentHeader", "decode_record", "encode_record", "unpack"]
+__all__ = [
+    "ClockPair",
+    "Gap",
+    "SegmentHeader",
+    "decode_record",
+    "encode_latched",
+    "encode_record",
+    "unpack",
+]
 
 FORMAT_VERSION = 1
+_LATCHED_BYTES = 16 * 1024 * 1024
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -64,7 +73,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """Events that were emitted but are not in the log.
 
     Attributes:
-        dropped: How many, by reason, since the gap before.
+        dropped: How many, by reason, since the gap before; a reader adds up the gaps.
     """
 
     dropped: dict[str, int]
@@ -83,13 +92,14 @@ def decode_record(payload: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.msgpack.decode(payload, type=kind)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+    except Exception as error:
         raise CodecError(f"not a {kind.__name__}: {error}") from None
 
 
 def encode_latched(events: list[Event]) -> bytes:
-    """Encode events for a segment's header."""
-    return encode_foreign(events)
+    """Encode events for a segment's header; nothing when they are larger than a header may be."""
+    latched = encode_foreign(events)
+    return latched if len(latched) <= _LATCHED_BYTES else b""
 
 
 def unpack(payload: bytes, codec: int, limit: int) -> bytes:
@@ -108,6 +118,8 @@ def unpack(payload: bytes, codec: int, limit: int) -> bytes:
             raise CodecError(f"damaged zlib payload: {error}") from None
         if inflate.unconsumed_tail or not inflate.eof:
             raise CodecError(f"a payload that is cut, or larger than {limit} bytes when unpacked")
+        if inflate.unused_data:
+            raise CodecError("a zlib payload with something behind it")
         return data
     if codec == 2:
         try:
@@ -117,7 +129,18 @@ def unpack(payload: bytes, codec: int, limit: int) -> bytes:
                 "this log is compacted with zstd; install it: pip install zstandard"
             ) from None
         try:
-            return zstandard.ZstdDecompressor().stream_reader(payload).read(limit)
+            unpacker = zstandard.ZstdDecompressor().decompressobj()
+            size = zstandard.frame_content_size(payload)
+            if size > limit:
+                raise CodecError(f"a payload larger than {limit} bytes when unpacked")
+            if size < 0:
+                # its size is not said: read no more than may be
+                data = zstandard.ZstdDecompressor().stream_reader(payload).read(limit + 1)
+            else:
+                data = unpacker.decompress(payload)
         except zstandard.ZstdError as error:
             raise CodecError(f"damaged zstd payload: {error}") from None
+        if len(data) > limit or (size >= 0 and len(data) != size):
+            raise CodecError(f"a payload that is cut, or larger than {limit} bytes when unpacked")
+        return data
     raise CodecError(f"unknown codec {codec}: written by a newer eventlog?")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import zlib
 from collections import deque
@@ -14,7 +16,7 @@ import msgspec
 
 from eventlog import _platform
 from eventlog.codec import json_schema
-from eventlog.log.files import segment_path
+from eventlog.log.files import has_remains, segment_path
 from eventlog.log.layout import FILE_MAGIC, BlockKind, Codec, header_seed, pack_block
 from eventlog.log.records import SegmentHeader, encode_record
 
@@ -27,6 +29,7 @@ class Files(Protocol):
     """The system calls of the writer, in one place, so that tests can have them fail."""
 
     def create(self, path: Path) -> int: ...
+    def linked(self, fd: int) -> bool: ...
     def writev(self, fd: int, buffers: Sequence[bytes]) -> int: ...
     def fdatasync(self, fd: int) -> None: ...
     def close(self, fd: int) -> None: ...
@@ -43,6 +46,10 @@ class OsFiles:
         """
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         return os.open(path, flags, 0o666)
+
+    def linked(self, fd: int) -> bool:
+        """Whether the file still has a name: False after its directory was removed."""
+        return os.fstat(fd).st_nlink > 0
 
     def writev(self, fd: int, buffers: Sequence[bytes]) -> int:
         """Append; returns how many bytes were taken."""
@@ -68,33 +75,49 @@ class SegmentWriter:
         size: Bytes in it.
     """
 
-    def __init__(self, directory: Path, header: SegmentHeader, files: Files = OS_FILES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        header: SegmentHeader,
+        files: Files = OS_FILES,
+        *,
+        keep_old: bool = False,
+    ) -> None:
         """Create the segment's file and write what every segment starts with.
+
+        Args:
+            directory: Made where it is not there.
+            header: Written twice: without the one in it nothing of a segment can be read.
+            files: The system calls.
+            keep_old: Keep what is in a file of that name, under another name, when that is not
+                just the beginning of a segment.
 
         Raises:
             OSError: That failed; nothing that a reader would take for events is left behind.
         """
         self._files = files
+        self._keep_old = keep_old
+        self._named = False
         self.seed = header_seed(header.uuid)
         self.path = segment_path(directory, header.base_seq)
         directory.mkdir(parents=True, exist_ok=True)
         self._fd = self._create(directory)
         self.size = 0
         payload = encode_record(header)
-        schema = zlib.compress(msgspec.json.encode(json_schema()))
+        head = pack_block(BlockKind.HEADER, payload, seed=0)
         try:
-            self.append(
-                [
-                    FILE_MAGIC,
-                    pack_block(BlockKind.HEADER, payload, seed=0),
-                    payload,
-                    pack_block(BlockKind.SCHEMA, schema, seed=self.seed, codec=Codec.ZLIB),
-                    schema,
-                ]
-            )
+            self.append([FILE_MAGIC, head, payload, head, payload, *self._schema()])
         except OSError:
             self.close()
             raise
+
+    def _schema(self) -> tuple[bytes, bytes] | tuple[()]:
+        try:
+            schema = zlib.compress(msgspec.json.encode(json_schema()))
+        except Exception:
+            # two types with one tag, say: who reads the log is told; the log can do without
+            return ()
+        return pack_block(BlockKind.SCHEMA, schema, seed=self.seed, codec=Codec.ZLIB), schema
 
     def _create(self, directory: Path) -> int:
         try:
@@ -102,8 +125,13 @@ class SegmentWriter:
         except FileExistsError:
             # left by a process that died before its first event; a reader that has it open
             # notices the other inode
-            temporary = directory / f".{self.path.name}.{os.getpid()}"
+            temporary = directory / f".{self.path.name}.{os.getpid()}-{os.urandom(4).hex()}"
             fd = self._files.create(temporary)
+            if self._keep_old and has_remains(self.path):
+                with contextlib.suppress(OSError):
+                    os.link(
+                        self.path, self.path.with_name(f"{self.path.name}.{temporary.name[-8:]}")
+                    )
             os.replace(temporary, self.path)
             return fd
 
@@ -116,6 +144,8 @@ class SegmentWriter:
         queue = deque(buffers)
         while queue:
             written = self._files.writev(self._fd, list(islice(queue, _IOV_MAX)))
+            if written <= 0:
+                raise OSError(errno.EIO, "nothing was written")
             self.size += written
             while queue and written >= len(queue[0]):
                 written -= len(queue.popleft())
@@ -129,6 +159,18 @@ class SegmentWriter:
             OSError: It may not be, and a second try would not tell.
         """
         self._files.fdatasync(self._fd)
+        if not self._named:
+            # a file that was synced can still be lost with its name
+            self._named = True
+            _platform.sync_directory(self.path.parent)
+
+    @property
+    def linked(self) -> bool:
+        """Whether the file still has a name."""
+        try:
+            return self._files.linked(self._fd)
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Let go of the file; may be called twice."""

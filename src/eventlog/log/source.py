@@ -11,9 +11,9 @@ from __future__ import annotations
 import bisect
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from eventlog.codec import decode_events, stamp
 from eventlog.events import Event
@@ -24,25 +24,41 @@ __all__ = ["Block", "Reader", "Source", "TailCache", "describe"]
 
 _step_of = attrgetter("step")
 _axis_of = attrgetter("axis")
+_OWN_AXIS = {"step"}
+# plain integers: an IntFlag's operators cost a microsecond each
+_RUN, _NO_STEP = Content.RUN.value, Content.NO_STEP.value
+_SORTED, _NAMED_AXIS = Content.SORTED.value, Content.NAMED_AXIS.value
 
 
-def describe(events: Sequence[Event]) -> tuple[Content, tuple[int, int]]:
-    """Return what a block of these events holds and the range of their steps."""
-    flags = Content(0)
-    for kind in set(map(type, events)):
-        flags |= content_of(kind)
+def describe(
+    events: Sequence[Event], kinds: Collection[type[Event]] | None = None
+) -> tuple[Content, tuple[int, int]]:
+    """Return what a block of these events holds and the range of their steps.
+
+    Args:
+        events: At least one.
+        kinds: Their types, where these are known already.
+    """
+    flags = 0
+    for kind in set(map(type, events)) if kinds is None else kinds:
+        flags |= content_of(kind).value
     placed: Sequence[Event] = events
-    if flags & Content.RUN:
+    if flags & _RUN:
         # what is said about the run is at no step: a resume would seem to begin at step 0
         placed = [e for e in events if content_of(type(e)) is not Content.RUN]
-    steps = [step for step in map(_step_of, placed) if step is not None]
-    if len(steps) < len(placed):
-        flags |= Content.NO_STEP
-    elif steps == sorted(steps):
-        flags |= Content.SORTED
-    if len(set(map(_axis_of, events))) > 1 or events[0].axis != "step":
-        flags |= Content.NAMED_AXIS
-    return flags, ((min(steps), max(steps)) if steps else NO_STEPS)
+    steps: list[Any] = list(map(_step_of, placed))
+    if None in steps:
+        flags |= _NO_STEP
+        steps = [step for step in steps if step is not None]
+        steps.sort()
+    else:
+        ascending = sorted(steps)
+        if steps == ascending:
+            flags |= _SORTED
+        steps = ascending
+    if set(map(_axis_of, events)) != _OWN_AXIS:
+        flags |= _NAMED_AXIS
+    return Content(flags), ((steps[0], steps[-1]) if steps else NO_STEPS)
 
 
 class Block:
@@ -121,6 +137,21 @@ class Block:
             self._events = events
             self._payload = None
         return self._events
+
+    def part(self, start: int, stop: int) -> Block:
+        """Return a block of the events from `start` to `stop`, counted from its own first one."""
+        events = self.events()[start:stop]
+        flags, steps = describe(events)
+        return Block(
+            self.first + start,
+            len(events),
+            flags,
+            steps,
+            attempt=self.attempt,
+            first_time=events[0].wall,
+            size=self.size * len(events) // max(1, self.end - self.first),
+            events=events,
+        )
 
 
 class Reader(Protocol):

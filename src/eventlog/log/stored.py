@@ -43,8 +43,13 @@ class StoredSource:
 
     @property
     def damage(self) -> list[Damage]:
-        """What the readers could not read."""
-        return [damage for reader in self.readers for damage in reader.damage]
+        """What the readers could not read; at the end of the log, what lies behind it as well."""
+        found = [damage for reader in self.readers for damage in reader.damage]
+        for reader in self.readers:
+            tail = reader.tail() if reader.at_end else None
+            if tail is not None:
+                found.append(tail)
+        return list(dict.fromkeys(found))
 
     def open_reader(self) -> Reader:
         reader = FileReader(self.directory)

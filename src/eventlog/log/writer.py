@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import struct
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,8 +30,9 @@ from eventlog.events import (
     UnknownEvent,
 )
 from eventlog.log.inbox import Barrier, Inbox
-from eventlog.log.layout import MAX_PAYLOAD, BlockKind, Content, pack_block
+from eventlog.log.layout import HEADER_SIZE, MAX_PAYLOAD, BlockKind, Content, pack_block
 from eventlog.log.records import ClockPair, Gap, SegmentHeader, encode_latched, encode_record
+from eventlog.log.seal import IndexEntry, seal_buffers
 from eventlog.log.segments import OS_FILES, Files, SegmentWriter
 from eventlog.log.source import Block, TailCache, describe
 
@@ -39,7 +41,10 @@ __all__ = ["Encoded", "LogWriter", "Writer", "WriterStatistics"]
 logger = logging.getLogger("eventlog")
 
 _attempt_of = attrgetter("attempt")
-_wall_of = attrgetter("wall")
+_numbers = struct.Struct("<qqqq")
+
+SYNC_INTERVAL = 1.0
+"""Seconds between syncs: what a loss of power can cost; an epoch's end is synced at once."""
 
 INTERVAL = 0.02
 """Seconds between turns: what `kill -9` can cost, with the time that a turn takes."""
@@ -51,6 +56,8 @@ BACKLOG_BYTES = 64 * 1024 * 1024
 RETRY_NS = 1_000_000_000
 HEARTBEAT_NS = 10_000_000_000
 CLOCK_STEP_NS = 1_000_000
+
+_LATCHING = (RunStarted, ConfigUpdated, ModelUpdateEvent)
 
 
 class WriterStatistics(NamedTuple):
@@ -83,7 +90,11 @@ class LogWriter:
     """The segments of one rank's log, as they are written.
 
     Write errors leave the segment: what could not be written waits in a bounded backlog and goes
-    into a new segment once that can be made.
+    into a new segment once that can be made. So does a directory that is removed under the log.
+
+    Attributes:
+        moved: Called after the log had to make its directory again.
+        rotated: Called when a segment was sealed and the next one begun.
     """
 
     def __init__(
@@ -113,23 +124,34 @@ class LogWriter:
         self._segment_attempt = attempt
         self._backlog: deque[Encoded] = deque()
         self._backlog_bytes = 0
+        self._now = 0
         self._retry_at = 0
+        self._strikes = 0
+        self._first_segment = True
         self._lock = threading.Lock()
         self._dirty = False
         self._condemned: SegmentWriter | None = None
+        self._entries: list[IndexEntry] = []
         self.latched: list[Event] = []
         self.written = 0
         self.written_end = 0
         self.synced_end = 0
         self.lost = 0
         self.degraded: str | None = None
+        self.moved: Callable[[], None] | None = None
+        self.rotated: Callable[[], None] | None = None
 
     @property
     def backlog_events(self) -> int:
-        return sum(e.block.end - e.block.first for e in self._backlog)
+        return sum(e.block.end - e.block.first for e in tuple(self._backlog))
+
+    def waiting(self, seq: int) -> Block | None:
+        """Return the first block that ends after `seq` of those that wait for the disk."""
+        return next((e.block for e in tuple(self._backlog) if e.block.end > seq), None)
 
     def write(self, encoded: Sequence[Encoded], now: int, clock: Clock) -> None:
         """Append blocks, or keep them until that is possible."""
+        self._now = now
         self._backlog.extend(encoded)
         self._backlog_bytes += sum(len(e.payload) for e in encoded)
         if not self._backlog or (self.degraded is not None and now < self._retry_at):
@@ -137,9 +159,21 @@ class LogWriter:
             return
         try:
             self._write_backlog(clock)
+            self._strikes = 0
         except OSError as error:
-            self._fail(error, now)
-            self._shed()
+            self._fail(error)
+        except Exception as error:
+            # a fault of ours: what cannot be written for a third time must not hold up the rest
+            logger.exception("eventlog: the log of %s cannot be written", self.directory)
+            self._fail(error)
+            self._strikes += 1
+            if self._strikes % 3 == 0:
+                self._give_up_oldest()
+        self._shed()
+
+    def retry(self) -> None:
+        """Have the next write tried, however short ago the last one failed."""
+        self._retry_at = 0
 
     def write_now(self, encoded: Sequence[Encoded], clock: Clock) -> None:
         """Append blocks, all of them, at once.
@@ -181,27 +215,47 @@ class LogWriter:
                     steps=block.steps,
                 )
                 buffers += (head, payload)
-            segment.append(buffers)
-            self._dirty = True
+            before = segment.size
+            try:
+                segment.append(buffers)
+            finally:
+                # blocks that are whole stay where they are, whatever became of those after them
+                self._settle(group, before, segment.size)
             if self.degraded is not None:
                 logger.warning("eventlog: %s is being written again", self.directory)
                 self.degraded = None
-            for encoded in group:
-                self._backlog.popleft()
-                self._backlog_bytes -= len(encoded.payload)
-                self.written += encoded.block.end - encoded.block.first
-            self.written_end = group[-1].block.end
+
+    def _settle(self, group: list[Encoded], at: int, size: int) -> None:
+        """Take the blocks out of the backlog that lie between `at` and `size` in the segment."""
+        for encoded in group:
+            block, payload, last_time = encoded
+            end = at + HEADER_SIZE + len(payload)
+            if end > size:
+                break
+            count = block.end - block.first
+            self._entries.append(
+                IndexEntry(
+                    at, block.first, count, block.first_time, last_time, *block.steps, block.flags
+                )
+            )
+            at = end
+            self._dirty = True
+            self._backlog.popleft()
+            self._backlog_bytes -= len(encoded.payload)
+            self.written += encoded.block.end - encoded.block.first
+            self.written_end = encoded.block.end
 
     def _segment_for(self, attempt: int, seq: int, clock: Clock) -> SegmentWriter:
-        segment = self._segment
+        segment, rotated = self._segment, False
         if segment is not None and segment is self._condemned:
             self.leave_segment(sync=False)
             segment = None
         if segment is not None and (
             attempt != self._segment_attempt or segment.size >= self._segment_bytes
         ):
-            self.leave_segment()
+            self.leave_segment(seal=True)
             segment = None
+            rotated = True
         if segment is None:
             header = SegmentHeader(
                 uuid=os.urandom(16),
@@ -212,24 +266,36 @@ class LogWriter:
                 latched=encode_latched(self.latched),
                 **self._identity,  # type: ignore[arg-type]
             )
-            segment = SegmentWriter(self.directory, header, self._files)
+            made_again = not self._first_segment and not self.directory.exists()
+            segment = SegmentWriter(
+                self.directory, header, self._files, keep_old=self._first_segment
+            )
+            self._first_segment = False
+            self._entries = []
             with self._lock:
                 self._segment = segment
             self._segment_attempt = attempt
+            if made_again and self.moved is not None:
+                self.moved()
+            if rotated and self.rotated is not None:
+                self.rotated()
         return segment
 
-    def write_record(self, kind: BlockKind, record: msgspec.Struct, seq: int) -> None:
-        """Append a block that holds no events; does without when the log cannot be written."""
-        if self._segment is None or self.degraded is not None:
-            return
+    def write_record(self, kind: BlockKind, record: msgspec.Struct, seq: int) -> bool:
+        """Append a block that holds no events; False when the log cannot be written just now."""
+        segment = self._segment
+        if segment is None or segment is self._condemned or self.degraded is not None:
+            return False
         payload = encode_record(record)
-        head = pack_block(kind, payload, seed=self._segment.seed, first_seq=seq)
+        head = pack_block(kind, payload, seed=segment.seed, first_seq=seq)
         try:
-            self._segment.append([head, payload])
+            segment.append([head, payload])
         except OSError as error:
-            self._fail(error, 0)
+            self._fail(error)
+            return False
+        return True
 
-    def _fail(self, error: OSError, now: int) -> None:
+    def _fail(self, error: Exception) -> None:
         if self.degraded is None:
             logger.warning(
                 "eventlog: %s cannot be written (%s); training and live sinks go on, "
@@ -237,13 +303,17 @@ class LogWriter:
                 self.directory,
                 error,
             )
-        self.degraded = str(error)
-        self._retry_at = now + RETRY_NS
+        self.degraded = str(error) or type(error).__name__
+        self._retry_at = self._now + RETRY_NS
         # what is in this segment stays; after a failed write its end is not known
-        self.leave_segment(sync=False)
+        self.leave_segment()
 
     def _shed(self) -> None:
         while self._backlog_bytes > BACKLOG_BYTES and self._backlog:
+            self._give_up_oldest()
+
+    def _give_up_oldest(self) -> None:
+        if self._backlog:
             oldest = self._backlog.popleft()
             self._backlog_bytes -= len(oldest.payload)
             self.lost += oldest.block.end - oldest.block.first
@@ -251,32 +321,48 @@ class LogWriter:
     def abandon_backlog(self) -> None:
         """Give up what waits for a disk that did not come back before the end."""
         while self._backlog:
-            block = self._backlog.popleft().block
-            self.lost += block.end - block.first
-        self._backlog_bytes = 0
+            self._give_up_oldest()
 
     def sync(self) -> None:
         """Bring what was written to the disk; on failure go on in a new segment."""
-        if not self._dirty:
-            self.synced_end = self.written_end
-            return
         with self._lock:
             segment, end = self._segment, self.written_end
-            if segment is None:
+            if segment is None or segment is self._condemned:
                 return
-            self._dirty = False
-            try:
-                segment.sync()
-            except OSError as error:
-                logger.warning("eventlog: cannot sync %s: %s", segment.path, error)
-                # the kernel forgets the pages that it could not write: never ask it twice.
-                # Only the writer's thread closes it: another file could get its number
+            if not segment.linked:
+                logger.warning(
+                    "eventlog: %s was removed; the log goes on in a new file", segment.path
+                )
                 self._condemned = segment
                 return
+            if self._dirty:
+                self._dirty = False
+                try:
+                    segment.sync()
+                except OSError as error:
+                    logger.warning("eventlog: cannot sync %s: %s", segment.path, error)
+                    # the kernel forgets the pages that it could not write: never ask it twice.
+                    # Only the writer's thread closes it: another file could get its number
+                    self._condemned = segment
+                    return
         self.synced_end = end
 
-    def leave_segment(self, *, sync: bool = True) -> None:
-        """End the segment; the next block starts another."""
+    def leave_segment(self, *, sync: bool = True, seal: bool = False) -> None:
+        """End the segment; the next block starts another.
+
+        Args:
+            sync: Bring it to the disk first.
+            seal: Write its index first, so that readers find their way in it at once.
+        """
+        last = self._segment
+        if seal and last is not None and last is not self._condemned:
+            base = self._entries[0].first_seq if self._entries else 0
+            try:
+                last.append(seal_buffers(self._entries, base, last.size, last.seed))
+                self._dirty = True
+            except OSError as error:
+                # it is read without an index then, block by block
+                logger.warning("eventlog: cannot seal %s: %s", last.path, error)
         if sync:
             self.sync()
         with self._lock:
@@ -298,6 +384,7 @@ class Writer:
         clock: Read once a turn.
         first_seq: The seq of the first event; more than 0 when a log is reopened.
         attempt: The attempt that the first event belongs to.
+        latched: What the log had latched when it was reopened; see `SegmentHeader`.
     """
 
     def __init__(
@@ -309,6 +396,7 @@ class Writer:
         clock: Clock = SYSTEM_CLOCK,
         first_seq: int = 0,
         attempt: int = 1,
+        latched: Sequence[Event] = (),
     ) -> None:
         self._inbox = inbox
         self._cache = cache
@@ -319,14 +407,16 @@ class Writer:
         self._first_seq = first_seq
         self._chunk = 256
         self._dropped: dict[str, int] = {}
-        self._gap_reported = 0
+        self._gap_reported: dict[str, int] = {}
         self._offset: int | None = None
         self._beat_at = 0
         self._turn_lock = threading.Lock()
         self._stopping = threading.Event()
+        self._sync_soon = threading.Event()
         self._threads: list[threading.Thread] = []
         self._latched_run: RunStarted | None = None
         self._latched_model: ModelUpdateEvent | None = None
+        self._latch(latched)
         cache.restart(first_seq)
 
     def start(self) -> None:
@@ -344,13 +434,18 @@ class Writer:
         while not self._stopping.is_set():
             wake.wait(INTERVAL)
             wake.clear()
-            while self.turn() >= TURN_EVENTS:
-                pass
+            try:
+                while self.turn() >= TURN_EVENTS:
+                    pass
+            except Exception:
+                logger.exception("eventlog: the writer failed; it goes on")
         self._finish()
 
     def _run_sync(self) -> None:
         assert self._log is not None  # noqa: S101 - start() has looked
-        while not self._stopping.wait(1.0):
+        while not self._stopping.is_set():
+            self._sync_soon.wait(SYNC_INTERVAL)
+            self._sync_soon.clear()
             self._log.sync()
 
     def turn(self) -> int:
@@ -365,6 +460,7 @@ class Writer:
         if not items:
             if log is not None:
                 log.write((), now, self._clock)
+                self._note_gap()
                 self._heartbeat(now)
             return 0
         barriers: list[Barrier] = []
@@ -378,30 +474,43 @@ class Writer:
             logger.exception("eventlog: the writer failed on %d events", len(events) - done)
             self._drop("writer_error", f"{type(error).__name__}: {error}", len(events) - done)
         self._cache.notify()
-        for barrier in barriers:
-            barrier.reach(self._seq)
+        self._pass(barriers)
         return len(items)
+
+    def _pass(self, barriers: list[Barrier]) -> None:
+        if not barriers:
+            return
+        log = self._log
+        if log is not None and any(barrier.durable for barrier in barriers):
+            log.sync()
+        for barrier in barriers:
+            # without a directory, memory is as durable as it gets
+            barrier.reach(self._seq, log is None or log.synced_end >= self._seq)
 
     def _write(self, events: list[Event], now: int) -> None:
         offset = self._clock.wall_ns() - now
         if self._offset is not None and abs(offset - self._offset) < CLOCK_STEP_NS:
             offset = self._offset
         encoded: list[Encoded] = []
-        for run in self._by_attempt(events):
-            encoded += self._encode(run, offset)
-        if self._log is not None:
-            self._note_gap()
-            self._log.write(encoded, now, self._clock)
-            if offset != self._offset:
-                self._clock_pair(now, offset)
-        self._offset = offset
-        for item in encoded:
-            self._cache.append(item.block)
+        try:
+            for run in self._by_attempt(events):
+                self._encode(run, offset, encoded)
+        finally:
+            # what has its seq is written, whatever became of the rest
+            if self._log is not None:
+                self._log.write(encoded, now, self._clock)
+                self._note_gap()
+                if offset != self._offset:
+                    self._clock_pair(now, offset)
+            self._offset = offset
+            for item in encoded:
+                self._cache.append(item.block)
+                if item.block.flags & Content.EPOCH:
+                    self._sync_soon.set()
 
-    def _resolve(self, items: Sequence[Any], barriers: list[Barrier]) -> list[Event]:
-        kinds = set(map(type, items))
-        if all(issubclass(kind, Event) for kind in kinds):
-            return list(items)
+    def _resolve(self, items: list[Any], barriers: list[Barrier]) -> list[Event]:
+        if all(issubclass(kind, Event) for kind in set(map(type, items))):
+            return items
         events: list[Event] = []
         for item in items:
             if isinstance(item, Event):
@@ -410,7 +519,10 @@ class Writer:
                 barriers.append(item)
             else:
                 try:
-                    events.append(item.resolve())
+                    event = item.resolve()
+                    if not isinstance(event, Event):
+                        raise TypeError(f"resolve() must return an Event, not {event!r:.80}")
+                    events.append(event)
                 except Exception as error:
                     self._drop("unresolved", f"{type(error).__name__}: {error}")
         return events
@@ -433,49 +545,57 @@ class Writer:
             runs[-1].append(event)
         return runs
 
-    def _encode(self, events: list[Event], offset: int) -> list[Encoded]:
-        done: list[Encoded] = []
+    def _encode(self, events: list[Event], offset: int, done: list[Encoded]) -> None:
         at = 0
         while at < len(events):
             part = events[at : at + self._chunk]
             at += len(part)
-            done += self._encode_part(part, offset)
-        return done
+            self._encode_part(part, offset, done)
 
-    def _encode_part(self, part: list[Event], offset: int) -> list[Encoded]:
+    def _encode_part(self, part: list[Event], offset: int, done: list[Encoded]) -> None:
+        kinds = set(map(type, part))
         try:
-            payload = encode_events(part)
+            payload = b"" if UnknownEvent in kinds else encode_events(part)
         except Exception:
             payload = b""
-        if not payload or UnknownEvent in set(map(type, part)):
+        if not payload:
             part, payload = self._encode_singly(part)
             if not part:
-                return []
-        if len(payload) > MAX_PAYLOAD:
+                return
+            kinds = set(map(type, part))
+        first = self._seq
+        try:
+            if len(payload) > MAX_PAYLOAD:
+                raise ValueError(f"{len(payload)} bytes are more than a block may have")
+            flags, steps = describe(part, kinds)
+            walls = stamp(part, first, offset)
+            last_time = max(walls)
+            _numbers.pack(walls[0], last_time, *steps)
+        except Exception as error:
+            # too large, or with an axis that is no number: find the one to blame
             half = len(part) // 2
             if not half:
-                self._drop("too_large", f"an event of {len(payload)} bytes")
-                return []
-            return self._encode_part(part[:half], offset) + self._encode_part(part[half:], offset)
-        per_event = len(payload) / len(part)
-        self._chunk = max(1, min(8192, int(BLOCK_BYTES / per_event)))
-        flags, steps = describe(part)
-        if flags & (Content.RUN | Content.MODEL):
+                reason = "too_large" if len(payload) > MAX_PAYLOAD else "unencodable"
+                self._drop(reason, f"{type(error).__name__}: {error}")
+                return
+            self._encode_part(part[:half], offset, done)
+            self._encode_part(part[half:], offset, done)
+            return
+        self._chunk = max(1, min(8192, BLOCK_BYTES * len(part) // len(payload)))
+        if not kinds.isdisjoint(_LATCHING):
             self._latch(part)
-        first = self._seq
-        stamp(part, first, offset)
         self._seq = first + len(part)
         block = Block(
             first,
             len(part),
             flags,
             steps,
-            attempt=self._attempt,
-            first_time=part[0].wall,
+            attempt=part[0].attempt,
+            first_time=walls[0],
             size=len(payload) + len(part) * 300,
             events=part,
         )
-        return [Encoded(block, payload, max(map(_wall_of, part)))]
+        done.append(Encoded(block, payload, last_time))
 
     def _encode_singly(self, part: list[Event]) -> tuple[list[Event], bytes]:
         """Keep what can be encoded, as it is or mended, and count the rest."""
@@ -514,10 +634,12 @@ class Writer:
 
     def _note_gap(self) -> None:
         dropped = self._all_dropped()
-        total = sum(dropped.values())
-        if total > self._gap_reported and self._log is not None:
-            self._gap_reported = total
-            self._log.write_record(BlockKind.GAP, Gap(dropped=dropped), self._seq)
+        if dropped == self._gap_reported or self._log is None:
+            return
+        known = self._gap_reported
+        new = {k: n - known.get(k, 0) for k, n in dropped.items() if n > known.get(k, 0)}
+        if self._log.write_record(BlockKind.GAP, Gap(dropped=new), self._seq):
+            self._gap_reported = dropped
 
     def _clock_pair(self, now: int, offset: int) -> None:
         if self._log is not None:
@@ -578,7 +700,9 @@ class Writer:
                 pass
             log = self._log
             if log is not None:
-                self._note_gap()
-                log.leave_segment()
+                log.retry()
+                self._turn()
                 log.abandon_backlog()
+                self._note_gap()
+                log.leave_segment(seal=True)
         self._cache.close()

@@ -7,7 +7,8 @@ replayed from a file, or come in another process.
 What a sink can rely on:
 
 * `open`, `write`, `flush` and `close` are called one at a time, all on one thread of the sink's
-  own (a synchronous sink) or in the delivery's event loop (a sink whose methods are ``async``).
+  own (a synchronous sink) or in the delivery's event loop (a sink whose `write` is ``async``, and
+  whose other methods may be).
 * A batch is never empty; its events are in the order of the log and have `seq` and `wall`.
 * A batch is given again when `write` raised, or when the process died before the batch was
   confirmed. (run, rank, attempt, seq) recognises an event that came before.
@@ -16,8 +17,9 @@ What a sink can rely on:
   is tried again a few times and then treated as refused.
 
 What it must not do: block for ever (each call has a deadline; a thread that passes it is given
-up), patch or hook anything that its user did not ask for, or keep a reference to events' dicts in
-order to change them.
+up; an ``async`` method must not block at all, since it would hold up the other sinks), patch or
+hook anything that its user did not ask for, or keep a reference to events' dicts in order to
+change them.
 """
 
 from __future__ import annotations

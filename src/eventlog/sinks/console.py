@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Sequence
 from typing import IO, Any
@@ -25,17 +26,20 @@ from eventlog.events import (
     SummaryUpdated,
     TableEvent,
     TextEvent,
+    UnknownEvent,
 )
 from eventlog.sinks.base import CAPABILITIES, RunInfo, Sink
 
 __all__ = ["ConsoleSink", "format_event"]
 
+_BOLD, _GREEN, _YELLOW, _MAGENTA, _RED = "\x1b[1m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[31m"
+_RESET = "\x1b[0m"
 _STYLES: dict[type[Event], str] = {
-    EpochEvent: "bold",
-    ModelUpdateEvent: "magenta",
-    RunStarted: "green",
-    RunFinished: "green",
-    Rewound: "yellow",
+    EpochEvent: _BOLD,
+    ModelUpdateEvent: _MAGENTA,
+    RunStarted: _GREEN,
+    RunFinished: _GREEN,
+    Rewound: _YELLOW,
 }
 
 
@@ -45,7 +49,8 @@ class ConsoleSink(Sink):
     Args:
         file: Where to; standard error as it is when the run starts by default, so that a
             program's output stays its own.
-        color: Whether to use colours (rich); by default when `file` is a terminal.
+        color: Whether to use colours; by default when `file` is a terminal and the environment
+            has no ``NO_COLOR``.
     """
 
     name = "console"
@@ -54,30 +59,31 @@ class ConsoleSink(Sink):
     def __init__(self, file: IO[str] | None = None, color: bool | None = None) -> None:
         self._file = file
         self._color = color
-        self._console: Any = None
 
     def open(self, run: RunInfo) -> None:
         """Find out where to print."""
         if self._file is None:
             self._file = sys.stderr
-        color = self._file.isatty() if self._color is None else self._color
-        if color:
-            from rich.console import Console
-
-            self._console = Console(file=self._file, highlight=False, soft_wrap=True)
+        if self._color is None:
+            self._color = self._file.isatty() and not os.environ.get("NO_COLOR")
         if not run.replayed and run.run_dir is not None:
             self.url = str(run.run_dir)
 
     def write(self, batch: Sequence[Event]) -> None:
-        """Print the batch's lines, with one write where there are no colours."""
-        if self._console is not None:
-            from rich.text import Text
-
-            for event in batch:
-                self._console.print(Text(format_event(event), style=_STYLES.get(type(event), "")))
-            return
+        """Print the batch's lines with one write."""
         assert self._file is not None  # noqa: S101 - open() has set it
-        self._file.write("".join(f"{format_event(event)}\n" for event in batch))
+        text = "".join(f"{self._line(event)}\n" for event in batch)
+        try:
+            self._file.write(text)
+        except UnicodeEncodeError as error:
+            # an ASCII terminal, or half a surrogate pair: shown escaped rather than not at all
+            encoded = text.encode(error.encoding, "backslashreplace")
+            self._file.write(encoded.decode(error.encoding))
+
+    def _line(self, event: Event) -> str:
+        line = format_event(event)
+        style = _style(event) if self._color else ""
+        return f"{style}{line}{_RESET}" if style else line
 
     def flush(self) -> None:
         """Flush the file."""
@@ -86,6 +92,12 @@ class ConsoleSink(Sink):
 
     def close(self, status: Status) -> None:
         """Leave the file open: it was not opened here."""
+
+
+def _style(event: Event) -> str:
+    if isinstance(event, RunFinished) and event.status != "finished":
+        return _RED
+    return _STYLES.get(type(event), "")
 
 
 def format_event(event: Event) -> str:
@@ -97,12 +109,12 @@ def _position(event: Event) -> str:
     if isinstance(event, RunStarted | RunFinished):
         return "run"
     if isinstance(event, EpochEvent) and event.epoch is not None:
-        return f"epoch {event.epoch:g}"
+        return f"epoch {format_value(event.epoch)}"
     if isinstance(event, BatchEvent) and event.batch is not None:
         return f"batch {event.batch}"
     if event.step is not None:
         return f"{event.axis} {event.step}"
-    return type(event).__name__
+    return "-"
 
 
 def _content(event: Event) -> str:
@@ -142,6 +154,8 @@ def _extra(event: Event) -> str:
             return f"{event.tag}: {event.n} values from {low} to {high}"
         case ArtifactEvent():
             return f"artifact {event.name}: {event.path}"
+        case UnknownEvent():
+            return f"{event.type_name} (of a type that is not known here)"
         case _:
             return type(event).__name__
 

@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from eventlog._version import __version__
 from eventlog.exceptions import SinkLoadError, SinkNotFoundError
 from eventlog.sinks.base import Sink
 
 __all__ = ["GROUP", "KNOWN", "SinkEntry", "available_sinks", "load_sink_class"]
 
+logger = logging.getLogger("eventlog")
+
 GROUP = "eventlog.sinks"
+
+_BUILT_IN = {
+    "console": "eventlog.sinks.console:ConsoleSink",
+    "log": "eventlog.sinks.log:LogSink",
+}
 
 KNOWN = ("aim", "clearml", "comet", "dvclive", "mlflow", "tensorboard", "wandb")
 """The plugins of this project; each is the package ``eventlog-<name>``."""
@@ -42,28 +51,42 @@ class SinkEntry(NamedTuple):
 def available_sinks() -> dict[str, SinkEntry]:
     """Return the installed sinks by name, without importing any of them."""
     found: dict[str, SinkEntry] = {}
-    for point in sorted(_entry_points(), key=lambda p: p.name):
-        dist = point.dist
-        package = dist.name if dist is not None else "?"
-        version = dist.version if dist is not None else "?"
-        other = found.get(point.name)
+    for entry in _entries(importlib.metadata.distributions()):
+        other = found.get(entry.name)
         if other is None:
-            found[point.name] = SinkEntry(point.name, point.value, package, version)
-        elif other.target != point.value:
-            found[point.name] = other._replace(duplicates=(*other.duplicates, package))
-    if "console" not in found:
-        # run from a source tree that was never installed
-        target = "eventlog.sinks.console:ConsoleSink"
-        found["console"] = SinkEntry("console", target, "eventlog-bus", "?")
+            found[entry.name] = entry
+        elif other.target != entry.target:
+            found[entry.name] = other._replace(duplicates=(*other.duplicates, entry.package))
+    for name, target in _BUILT_IN.items():
+        # also in a source tree that was never installed
+        found.setdefault(name, SinkEntry(name, target, "eventlog-bus", __version__))
     return dict(sorted(found.items()))
 
 
-def _entry_points() -> Iterable[importlib.metadata.EntryPoint]:
-    return importlib.metadata.entry_points(group=GROUP)
+def _entries(dists: Iterable[importlib.metadata.Distribution]) -> Iterator[SinkEntry]:
+    """Yield what each distribution declares; of two with one name the first on the path counts.
+
+    `importlib.metadata.entry_points` fails for everybody where one distribution is damaged.
+    """
+    seen: set[str] = set()
+    for dist in dists:
+        try:
+            points = [p for p in dist.entry_points if p.group == GROUP]
+            if not points:
+                continue
+            package, version = dist.name, dist.version
+        except Exception as error:
+            logger.debug("eventlog: %r cannot be read: %r", dist, error)
+            continue
+        key = str(package).replace("_", "-").lower()
+        if key not in seen:
+            seen.add(key)
+            for point in points:
+                yield SinkEntry(point.name, point.value, str(package), str(version))
 
 
 def load_sink_class(name: str) -> type[Sink]:
-    """Import the sink of that name.
+    """Import the sink of that name, or the class at ``module:Class``.
 
     Raises:
         SinkNotFoundError: None is installed; says how to install it where that is known.
@@ -71,6 +94,8 @@ def load_sink_class(name: str) -> type[Sink]:
     """
     entries = available_sinks()
     entry = entries.get(name)
+    if entry is None and ":" in name:
+        entry = SinkEntry(name, name, "your own code", "")
     if entry is None:
         raise SinkNotFoundError(_not_found(name, entries))
     if entry.duplicates:
@@ -81,7 +106,7 @@ def load_sink_class(name: str) -> type[Sink]:
     point = importlib.metadata.EntryPoint(name, entry.target, GROUP)
     try:
         kind = point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SinkLoadError(
             f"sink {name!r} ({entry.target}, from {entry.package} {entry.version}) does not "
             f"load: {type(error).__name__}: {error}; reinstall it: {install_command(name, entry)}"
@@ -91,7 +116,7 @@ def load_sink_class(name: str) -> type[Sink]:
             f"sink {name!r} ({entry.target}, from {entry.package}) must be a subclass of "
             f"eventlog.Sink, not {kind!r}"
         )
-    missing = [m for m in kind.requires if importlib.util.find_spec(m) is None]
+    missing = [m for m in kind.requires if not _importable(m)]
     if missing:
         raise SinkLoadError(
             f"sink {name!r} needs {', '.join(missing)}, which is not installed: "
@@ -100,11 +125,18 @@ def load_sink_class(name: str) -> type[Sink]:
     return kind
 
 
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # a parent that is missing, or broken
+        return False
+
+
 def install_command(name: str, entry: SinkEntry | None = None) -> str:
     """Return what to type to have a sink."""
-    if name in KNOWN:
-        return f'pip install "eventlog-bus[{name}]"'
-    return f"pip install {entry.package}" if entry is not None else f"pip install eventlog-{name}"
+    if entry is not None and name not in KNOWN:
+        return f"pip install {entry.package}"
+    return f"pip install eventlog-{name}"
 
 
 def _not_found(name: str, entries: dict[str, SinkEntry]) -> str:

@@ -172,7 +172,7 @@ def _one(alias: str | None, what: Any, every: Every, reduce: Reduce) -> SinkSpec
         return SinkSpec(alias=alias, name=alias, every=every, reduce=reduce)
     if callable(what) and not isinstance(what, type):
         sink = callback_sink(what)
-        label: str = alias or getattr(what, "__name__", "callback")
+        label = alias or str(getattr(what, "__name__", "callback"))
         return SinkSpec(alias=label, name="callback", sink=sink, every=every, reduce=reduce)
     raise TypeError(
         f"sink {alias or what!r} must be a name, a sink, a function, a cadence or a mapping of "

@@ -1,0 +1,168 @@
+"""``eventlog info``: what a run's log is about and what it holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from eventlog.cli.arguments import JsonOption, RankOption, RunArgument
+from eventlog.cli.outcome import reported
+from eventlog.cli.output import (
+    Terminal,
+    duration,
+    iso_time,
+    local_time,
+    quantity,
+    write_json,
+    write_table,
+)
+from eventlog.cli.runs import open_run
+from eventlog.events import UnknownEvent, event_tag
+from eventlog.log.archive import Log, LogSummary
+from eventlog.sinks.base import RunInfo
+from eventlog.sinks.console import format_value
+
+__all__ = ["info"]
+
+
+@reported
+def info(
+    run: RunArgument,
+    metrics: Annotated[
+        bool, typer.Option("--metrics/--no-metrics", help="Read the events for their metrics.")
+    ] = True,
+    rank: RankOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say what a log is about and what it holds."""
+    log = open_run(run, rank)
+    about = log.run_info()
+    summary = log.summary()
+    types, found = _read(log) if metrics else (None, None)
+    if json:
+        write_json(_document(log, about, summary, types, found))
+        return
+    console = Terminal()
+    table = Table.grid(padding=(0, 2))
+    for name, text in _lines(log, about, summary, types):
+        table.add_row(Text(name, style="bold"), Text(text, overflow="fold"))
+    console.print(table)
+    if found:
+        console.print()
+        write_table(
+            ["metric", "axis", "count", "last", "at"],
+            [
+                (m["key"], m["axis"], f"{m['count']:,}", format_value(m["last"]), _at(m))
+                for m in found
+            ],
+            right=["count", "last", "at"],
+        )
+
+
+def _read(log: Log) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """Return how many events there are of each type, and the metrics among their values."""
+    types: Counter[str] = Counter()
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for event in log.events(latest=True):
+        tag = event.type_name if isinstance(event, UnknownEvent) else event_tag(type(event))
+        types[tag] += 1
+        for key, value in event.values.items():
+            metric = found.get((key, event.axis))
+            if metric is None:
+                metric = found[key, event.axis] = {"key": key, "axis": event.axis, "count": 0}
+            metric["count"] += 1
+            metric["last"] = value
+            metric["at"] = event.step
+    return dict(types), [found[place] for place in sorted(found)]
+
+
+def _at(metric: dict[str, Any]) -> str:
+    return "-" if metric["at"] is None else str(metric["at"])
+
+
+def _lines(
+    log: Log, about: RunInfo, summary: LogSummary, types: dict[str, int] | None
+) -> Iterator[tuple[str, str]]:
+    yield "run", about.run_id
+    yield "project", about.project
+    yield "name", about.name
+    yield "path", str(log.run_dir)
+    ranks = f" (of {', '.join(map(str, log.ranks))})" if len(log.ranks) > 1 else ""
+    yield "rank", f"{log.rank}{ranks}"
+    yield "status", summary.status
+    span = ""
+    if summary.first_time is not None and summary.last_time is not None:
+        span = f" .. {local_time(summary.last_time)}"
+        span += f" ({duration((summary.last_time - summary.first_time) / 1e9)})"
+    yield "time", local_time(summary.first_time) + span
+    kinds = "" if not types else f" ({', '.join(f'{k} {n:,}' for k, n in types.items())})"
+    yield "events", f"{summary.events:,}{kinds}"
+    yield "steps", "-" if summary.steps is None else f"{summary.steps[0]}..{summary.steps[1]}"
+    yield "attempts", str(summary.attempts)
+    yield "size", f"{quantity(summary.bytes)} in {summary.segments} segment(s)"
+    if summary.dropped:
+        yield "dropped", ", ".join(f"{reason} {n:,}" for reason, n in summary.dropped.items())
+    for damage in summary.damage:
+        yield (
+            "damage",
+            f"{damage.length:,} bytes at {damage.offset:,} of {damage.path.name}: {damage.reason}",
+        )
+    for name, value in (
+        ("tags", ", ".join(about.tags)),
+        ("group", about.group),
+        ("notes", about.notes),
+    ):
+        if value:
+            yield name, value
+    for title, mapping in (("config", about.config), ("provenance", about.provenance)):
+        for i, (key, value) in enumerate(_flat(mapping)):
+            yield ("" if i else title), f"{key} = {format_value(value)}"
+
+
+def _flat(mapping: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in mapping.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _document(
+    log: Log,
+    about: RunInfo,
+    summary: LogSummary,
+    types: dict[str, int] | None,
+    found: list[dict[str, Any]] | None,
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "run_id": about.run_id,
+        "project": about.project,
+        "name": about.name,
+        "path": str(log.run_dir),
+        "rank": log.rank,
+        "ranks": log.ranks,
+        "world_size": about.world_size,
+        "status": summary.status,
+        "started": iso_time(summary.first_time),
+        "last": iso_time(summary.last_time),
+        "events": summary.events,
+        "steps": summary.steps,
+        "attempts": summary.attempts,
+        "bytes": summary.bytes,
+        "segments": summary.segments,
+        "dropped": summary.dropped,
+        "damage": [d._asdict() | {"path": str(d.path)} for d in summary.damage],
+        "tags": about.tags,
+        "group": about.group,
+        "notes": about.notes,
+        "config": about.config,
+        "provenance": about.provenance,
+    }
+    if types is not None:
+        document |= {"types": types, "metrics": found}
+    return document

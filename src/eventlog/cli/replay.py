@@ -1,0 +1,184 @@
+"""``eventlog replay``: a run's log into sinks, now."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventlog.cli.arguments import (
+    EveryOption,
+    KeysOption,
+    RankOption,
+    ReduceOption,
+    RunArgument,
+    StartOption,
+    TypeOption,
+    parse_options,
+    parse_reduce,
+)
+from eventlog.cli.outcome import FOUND_WRONG, note, reported
+from eventlog.cli.output import Terminal, duration
+from eventlog.cli.runs import open_run
+from eventlog.clock import monotonic_ns
+
+if TYPE_CHECKING:
+    from eventlog._replay import Progress as Progressed
+    from eventlog._replay import ReplayReport
+
+__all__ = ["replay"]
+
+_LINE_EVERY = 5.0
+
+
+@reported
+def replay(
+    run: RunArgument,
+    sinks: Annotated[
+        list[str],
+        typer.Option(
+            "--sink", metavar="NAME", help="A sink's name; see: eventlog sinks. Repeatable."
+        ),
+    ],
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME.key=value", help="An option of a sink. Repeatable."),
+    ] = None,
+    every: EveryOption = None,
+    reduce: ReduceOption = None,
+    types: TypeOption = None,
+    keys: KeysOption = None,
+    start: StartOption = 0,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            help="Where sinks put their files: DIR/<sink>.",
+            show_default="RUN/replays/<n>",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Go on where an earlier replay into the same --dir stopped, or begin anew.",
+        ),
+    ] = True,
+    all_attempts: Annotated[
+        bool,
+        typer.Option("--all-attempts", help="Also replay what a later attempt logged again."),
+    ] = False,
+    rank: RankOption = None,
+) -> None:
+    """Bring a run's log into sinks."""
+    from eventlog._replay import replay as replay_log
+
+    chosen = parse_options(sinks, options)
+    log = open_run(run, rank)
+    with _progress() as progress:
+        report = replay_log(
+            log,
+            chosen,
+            every=every,
+            reduce=parse_reduce(reduce),
+            types=types or None,
+            keys=keys or None,
+            start=start,
+            dir=directory,
+            resume=resume,
+            latest=not all_attempts,
+            progress=progress,
+        )
+    _say(report)
+    if any(sink.state != "closed" for sink in report.sinks.values()):
+        note(f"to go on where it stopped, say the same with --dir {report.directory}")
+    if report.damage:
+        note(f"{len(report.damage)} part(s) of the log cannot be read; see: eventlog verify {run}")
+    if not report.complete or report.damage:
+        raise typer.Exit(FOUND_WRONG)
+
+
+def _say(report: ReplayReport) -> None:
+    for alias, sink in report.sinks.items():
+        whole = sink.state == "closed" and not sink.dead
+        where = report.urls.get(alias)
+        typer.echo(
+            f"{alias}: {'complete' if whole else 'incomplete'}, {sink.delivered:,} events"
+            + (f", {sink.filtered:,} left out by the cadence or a filter" if sink.filtered else "")
+            + (f", {sink.dead:,} refused" if sink.dead else "")
+            + (f" -> {where}" if where else "")
+        )
+        if sink.unsupported:
+            kinds = ", ".join(f"{kind} {n:,}" for kind, n in sink.unsupported.items())
+            note(f"{alias} cannot show: {kinds}")
+        if sink.state != "closed":
+            # why events were refused, the delivery has said itself
+            note(f"{alias}: {' '.join((sink.error or sink.state).split())}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progressed], None]]:
+    if sys.stderr.isatty():
+        with _bar() as bar:
+            yield bar
+    else:
+        yield _Lines()
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progressed], None]]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("replay"),
+        BarColumn(),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    begun = monotonic_ns()
+    with Progress(*columns, console=Terminal(stderr=True)) as progress:
+        task = progress.add_task("replay", total=None, rate="")
+
+        def show(now: Progressed) -> None:
+            rate = _rate(now, begun)
+            progress.update(
+                task, total=now.total, completed=now.read, rate=f"{rate:,.0f}/s" if rate else ""
+            )
+
+        yield show
+
+
+class _Lines:
+    """Says how far it is every few seconds, where there is no terminal to draw on."""
+
+    def __init__(self) -> None:
+        self._begun = monotonic_ns()
+        self._said = self._begun
+
+    def __call__(self, now: Progressed) -> None:
+        at = monotonic_ns()
+        whole = now.read >= now.total
+        if not now.total or (not whole and at - self._said < _LINE_EVERY * 1e9):
+            return
+        self._said = at
+        rate = _rate(now, self._begun)
+        left = "" if whole or not rate else f", {duration((now.total - now.read) / rate)} left"
+        note(f"{now.read:,} of {now.total:,} events, {rate:,.0f}/s{left}")
+
+
+def _rate(now: Progressed, begun: int) -> float:
+    return now.read / max(1e-9, (monotonic_ns() - begun) / 1e9)

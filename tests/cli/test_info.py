@@ -1,0 +1,71 @@
+"""What a log is about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from eventlog import Run
+
+from .conftest import Cli, damage, segment_of
+
+
+def test_everything_is_in_the_document(cli: Cli, run_dir: Path) -> None:
+    """The JSON document has the run, its config, its size and its metrics, and is strict JSON."""
+    result = cli("info", run_dir, "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout, parse_constant=_refuse)
+    assert found["run_id"] == run_dir.name
+    assert found["project"] == "mnist"
+    assert found["config"] == {"lr": 0.1, "model": {"depth": 3}}
+    assert found["tags"] == ["demo"]
+    assert found["provenance"]["python"]
+    assert found["status"] == "finished"
+    assert found["attempts"] == 1
+    assert found["damage"] == []
+    assert found["types"] == {
+        "run_started": 1, "step": 41, "epoch": 4, "model_update": 1, "run_finished": 1
+    }  # fmt: skip
+    assert found["events"] == 48
+    metrics = {m["key"]: m for m in found["metrics"]}
+    assert metrics["loss"] == {"key": "loss", "axis": "step", "count": 40, "last": 1 / 40, "at": 39}
+    assert metrics["odd"]["last"] == "NaN"
+    assert metrics["big"]["last"] == "-Infinity"
+
+
+def _refuse(name: str) -> float:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def test_the_text_says_the_same(cli: Cli, run_dir: Path) -> None:
+    """A person reads names and values, a line each."""
+    shown = cli("info", run_dir).stdout
+    for text in (run_dir.name, "a note", "model.depth = 3", "0..40", "val/loss", "1 segment"):
+        assert text in shown
+
+
+def test_metrics_can_be_left_out(cli: Cli, run_dir: Path) -> None:
+    """--no-metrics reads no events."""
+    assert "metrics" not in json.loads(cli("info", run_dir, "--json", "--no-metrics").stdout)
+    assert "val/loss" not in cli("info", run_dir, "--no-metrics").stdout
+
+
+def test_metrics_are_counted_once_after_a_rewind(cli: Cli, tmp_path: Path) -> None:
+    """What a later attempt logged again is not counted."""
+    with Run("p", dir=tmp_path) as run:
+        for value in range(10):
+            run.step(loss=value)
+        run.rewind(5)
+        for value in range(5, 10):
+            run.step(loss=-value)
+    (metric,) = json.loads(cli("info", tmp_path, "--json").stdout)["metrics"]
+    assert (metric["count"], metric["last"]) == (10, -9)
+
+
+def test_damage_is_told_in_bytes(cli: Cli, run_dir: Path) -> None:
+    """Where and how much; info itself ends well, verify is there to fail."""
+    damage(segment_of(run_dir))
+    result = cli("info", run_dir)
+    assert result.exit_code == 0
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("damage")]
+    assert "bytes at" in line

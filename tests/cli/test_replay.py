@@ -1,0 +1,197 @@
+"""Replaying from the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventlog import Run
+from eventlog._replay import Progress, ReplayReport
+from eventlog.cli import replay as command
+from eventlog.delivery import SinkStatistics
+
+from .conftest import Cli, MakeRun, at_terminal, damage, install_plugin, segment_of
+
+SINKS = '''
+from eventlog import RunInfo, Sink
+from eventlog.exceptions import RefusedError
+
+class Lines(Sink):
+    """Writes a line for each event, and its options first."""
+
+    name = "lines"
+
+    def __init__(self, mode="plain", n=1):
+        self.options = (mode, n)
+
+    def open(self, run):
+        run.directory.mkdir(parents=True, exist_ok=True)
+        self.path = run.directory / "lines.txt"
+        self.path.write_text(f"{self.options}\\n")
+        self.url = str(self.path)
+
+    def write(self, batch):
+        with self.path.open("a") as file:
+            for event in batch:
+                file.write(f"{event.seq} {dict(event.values)}\\n")
+
+class Picky(Sink):
+    name = "picky"
+
+    def write(self, batch):
+        if any("acc" in event.values for event in batch):
+            raise RefusedError("no accuracy,\\nplease")
+'''
+
+
+@pytest.fixture(autouse=True)
+def _sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    install_plugin(tmp_path, "lines", "replayed_into:Lines", SINKS)
+    install_plugin(tmp_path, "picky", "replayed_into:Picky")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("replayed_into", None)
+
+
+def test_a_copy_is_made_and_named(cli: Cli, run_dir: Path) -> None:
+    """By default in a new directory of the run."""
+    result = cli("replay", run_dir, "--sink", "lines")
+    assert result.exit_code == 0, result.stderr
+    path = run_dir / "replays" / "1" / "lines" / "lines.txt"
+    assert result.stdout == f"lines: complete, 48 events -> {path}\n"
+    assert len(path.read_text().splitlines()) == 1 + 48
+    assert "48 of 48 events" in result.stderr
+
+
+def test_options_reach_their_sink(cli: Cli, run_dir: Path, tmp_path: Path) -> None:
+    """And files go where --dir says."""
+    result = cli("replay", run_dir, "--sink", "lines", "--option", "lines.mode=rich",
+                 "--option", "lines.n=3", "--dir", tmp_path / "out")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "out/lines/lines.txt").read_text().startswith("('rich', 3)\n")
+
+
+def test_an_option_that_the_sink_has_not_is_wrong_usage(cli: Cli, run_dir: Path) -> None:
+    """The error names the options it has."""
+    result = cli("replay", run_dir, "--sink", "lines", "--option", "lines.color=1")
+    assert result.exit_code == 2
+    assert "its options are: mode, n" in result.stderr
+
+
+def test_an_unknown_sink_is_wrong_usage(cli: Cli, run_dir: Path) -> None:
+    """The error names the ones that are installed."""
+    result = cli("replay", run_dir, "--sink", "nope")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert "installed are: console, lines, " in line.replace("log, ", "")
+
+
+def test_what_is_replayed_can_be_chosen(cli: Cli, run_dir: Path, tmp_path: Path) -> None:
+    """By type, name and place in the log; what was left out is counted."""
+    result = cli("replay", run_dir, "--sink", "lines", "--type", "step", "--keys", "loss",
+                 "--start", "10", "--dir", tmp_path / "out")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    _, *lines = (tmp_path / "out/lines/lines.txt").read_text().splitlines()
+    assert all("loss" in line and "acc" not in line for line in lines)
+    assert lines[0].startswith("10 ")
+    assert "left out by the cadence or a filter" in result.stdout
+
+
+def test_a_cadence_and_a_reduction_hold(cli: Cli, run_dir: Path, tmp_path: Path) -> None:
+    """As for a live sink."""
+    result = cli("replay", run_dir, "--sink", "lines", "--type", "step", "--every", "20 steps",
+                 "--reduce", "max", "--dir", tmp_path / "out")  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert 1 < len((tmp_path / "out/lines/lines.txt").read_text().splitlines()) < 6
+
+
+def test_the_latest_attempt_is_replayed_or_all(cli: Cli, tmp_path: Path) -> None:
+    """--all-attempts brings what was logged again as well."""
+    with Run("p", dir=tmp_path / "runs") as run:
+        for value in range(10):
+            run.step(loss=value)
+        run.rewind(5)
+        for value in range(5, 10):
+            run.step(loss=-value)
+    counts = []
+    for more in ([], ["--all-attempts"]):
+        out = tmp_path / f"out{len(more)}"
+        assert cli("replay", run.dir, "--sink", "lines", "--dir", out, *more).exit_code == 0
+        counts.append((out / "lines/lines.txt").read_text().count("loss"))
+    assert counts == [10, 15]
+
+
+def test_an_incomplete_replay_is_1(cli: Cli, run_dir: Path) -> None:
+    """Each sink is told of by itself, and what it refused is counted."""
+    result = cli("replay", run_dir, "--sink", "picky", "--sink", "lines")
+    assert result.exit_code == 1
+    picky, lines = result.stdout.splitlines()
+    assert picky.startswith("picky: incomplete, 8 events")
+    assert "40 refused" in picky
+    assert lines.startswith("lines: complete, 48 events")
+    assert "--dir" not in result.stderr, "to go on would bring nothing"
+
+
+def test_a_sink_that_failed_is_told_how_to_go_on(
+    cli: Cli, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is one line, and the directory to give again is named."""
+    statistics = SinkStatistics(delivered=7, state="failed", error="no\nnetwork")
+    report = ReplayReport(False, {"lines": statistics}, {"lines": None}, tmp_path / "out", [])
+    monkeypatch.setattr("eventlog._replay.replay", lambda *args, **options: report)
+    result = cli("replay", run_dir, "--sink", "lines")
+    assert result.exit_code == 1
+    assert result.stdout == "lines: incomplete, 7 events\n"
+    assert result.stderr == (
+        "eventlog: lines: no network\n"
+        f"eventlog: to go on where it stopped, say the same with --dir {tmp_path / 'out'}\n"
+    )
+
+
+def test_a_replay_goes_on_where_it_stopped(cli: Cli, run_dir: Path, tmp_path: Path) -> None:
+    """Into the same directory nothing goes twice, unless it is to begin anew."""
+    again = ["replay", run_dir, "--sink", "lines", "--dir", tmp_path / "out"]
+    assert "48 events" in cli(*again).stdout
+    assert "complete, 0 events" in cli(*again).stdout
+    assert "48 events" in cli(*again, "--no-resume").stdout
+
+
+def test_a_damaged_log_is_1(cli: Cli, make_run: MakeRun) -> None:
+    """What can be read is replayed; the exit code says that it was not all."""
+    run_dir = make_run(steps=5000)
+    damage(segment_of(run_dir), 0.3)
+    result = cli("replay", run_dir, "--sink", "lines")
+    assert result.exit_code == 1
+    assert "lines: complete" in result.stdout
+    assert "see: eventlog verify" in result.stderr
+
+
+def test_a_terminal_gets_a_bar(make_run: MakeRun) -> None:
+    """With the rate and the events; the result is below it."""
+    code, seen = at_terminal("replay", make_run(steps=2000), "--sink", "console",
+                             "--type", "run_finished")  # fmt: skip
+    assert code == 0
+    assert "━" in seen
+    assert "/s" in seen
+    assert "2204/2204" in seen.replace(",", "").replace(" ", "")
+    assert "console: complete" in seen
+
+
+def test_without_a_terminal_lines_come_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten calls a second are not ten lines a second; the last one is always said."""
+    now = 0
+    monkeypatch.setattr(command, "monotonic_ns", lambda: now)
+    lines = command._Lines()
+    for tenth in range(1, 101):
+        now = tenth * 100_000_000
+        lines(Progress(tenth * 100, 10_000, {}))
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "eventlog: 5,000 of 10,000 events, 1,000/s, 5 s left",
+        "eventlog: 10,000 of 10,000 events, 1,000/s",
+    ]

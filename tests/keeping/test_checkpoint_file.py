@@ -1,0 +1,112 @@
+"""Checkpoints: two slots, of which the newer whole one counts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventlog.log.checkpoint import (
+    SLOT,
+    Checkpoint,
+    CheckpointFile,
+    checkpoint_path,
+    highest_seq,
+    list_checkpoints,
+)
+
+
+def keep(path: Path, *seqs: int) -> None:
+    file = CheckpointFile(path)
+    for seq in seqs:
+        file.save(Checkpoint(alias="a", seq=seq, passed=seq, state={"x": [seq]}), sync=False)
+    file.close()
+
+
+def kept(path: Path) -> int | None:
+    file = CheckpointFile(path)
+    found = file.load()
+    file.close()
+    return None if found is None else found.seq
+
+
+def test_the_last_one_saved_is_found_again(tmp_path: Path) -> None:
+    """What was saved last is loaded by the next process, with its state."""
+    path = tmp_path / "a.ckpt"
+    keep(path, 1, 2, 3)
+    file = CheckpointFile(path)
+    found = file.load()
+    file.close()
+    assert found is not None
+    assert (found.seq, found.state) == (3, {"x": [3]})
+
+
+def test_a_new_file_has_none(tmp_path: Path) -> None:
+    """A sink that was never confirmed has no checkpoint."""
+    assert kept(tmp_path / "new" / "a.ckpt") is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 200), flip=st.integers(0, 7))
+def test_a_torn_write_costs_only_that_write(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int
+) -> None:
+    """Whatever happens to the slot that was written last, the one before it counts."""
+    path = tmp_path_factory.mktemp("torn") / "a.ckpt"
+    keep(path, 10, 20, 30)
+    newest = SLOT * (3 % 2)
+    data = bytearray(path.read_bytes())
+    at = min(len(data) - 1, newest + cut)
+    data[at] ^= 1 << flip
+    path.write_bytes(bytes(data))
+    assert kept(path) in (20, 30)
+    path.write_bytes(bytes(data[:newest]) + bytes(min(cut, 12)))
+    assert kept(path) == 20
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    """A checkpoint that is held cannot be opened by another delivery, also not in this process."""
+    path = tmp_path / "a.ckpt"
+    file = CheckpointFile(path)
+    with pytest.raises(BlockingIOError, match="held by another"):
+        CheckpointFile(path)
+    file.close()
+    CheckpointFile(path).close()
+
+
+def test_looking_does_not_let_go(tmp_path: Path) -> None:
+    """Listing the checkpoints of a log leaves the lock of who holds one as it is."""
+    path = checkpoint_path(tmp_path, "a", "")
+    file = CheckpointFile(path)
+    file.save(Checkpoint(alias="a", seq=7, passed=9), sync=True)
+    assert [c.seq for c in list_checkpoints(tmp_path)] == [7]
+    assert highest_seq(tmp_path) == 9
+    pid = os.fork()
+    if pid == 0:
+        try:
+            CheckpointFile(path)
+        except BlockingIOError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    file.close()
+
+
+def test_too_large_a_state_is_refused_and_the_last_one_stays(tmp_path: Path) -> None:
+    """A checkpoint that does not fit is an error, and what was kept still counts."""
+    path = tmp_path / "a.ckpt"
+    file = CheckpointFile(path)
+    file.save(Checkpoint(alias="a", seq=1), sync=False)
+    with pytest.raises(ValueError, match="must fit"):
+        file.save(Checkpoint(alias="a", seq=2, state={"x": "y" * SLOT}), sync=False)
+    file.close()
+    assert kept(path) == 1
+
+
+def test_another_target_is_another_checkpoint(tmp_path: Path) -> None:
+    """A sink that now writes elsewhere starts at the beginning."""
+    assert checkpoint_path(tmp_path, "a", "x") != checkpoint_path(tmp_path, "a", "y")
+    assert checkpoint_path(tmp_path, "../../a", "x").parent == tmp_path / "checkpoints"
