@@ -32,9 +32,7 @@ def make_step() -> Callable[[], torch.Tensor]:
     """Return a training step of about 1 ms."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(64, 192), torch.nn.ReLU(), torch.nn.Linear(192, 10)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(64, 192), torch.nn.ReLU(), torch.nn.Linear(192, 10))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x, y = torch.randn(64, 64), torch.randint(0, 10, (64,))
 

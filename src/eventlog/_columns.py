@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from eventlog.cadence.gate import TIME, axis_value
+from eventlog.cadence._tickers import TIME, axis_value
 from eventlog.events import Event
 from eventlog.log.source import Block, Source
 
@@ -34,9 +34,8 @@ class Column:
 
     __slots__ = ("ascending", "high", "low", "values")
 
-    def __init__(self, values: list[Any]) -> None:
+    def __init__(self, values: list[Any], ordered: list[Any]) -> None:
         self.values = values
-        ordered = sorted(values)
         self.ascending = ordered == values
         self.low = ordered[0]
         self.high = ordered[-1]
@@ -45,7 +44,9 @@ class Column:
         """Return an index from `at` on before which no value reaches a bound."""
         if self.high < bound:
             return len(self.values)
-        return bisect_left(self.values, bound, at) if self.ascending else at
+        if not self.ascending or self.values[at] >= bound:
+            return at
+        return bisect_left(self.values, bound, at)
 
     def finds(self, value: int | float, at: int) -> int:
         """Return an index from `at` on before which no value equals this one."""
@@ -79,11 +80,13 @@ class Columns:
             values = list(map(attrgetter(_GETTERS[axis]), self._events))
         else:
             values = [axis_value(event, axis) for event in self._events]
-        if not values or None in values:
+        try:
+            ordered = sorted(values)
+        except TypeError:  # some are None
             return None
-        if axis == "epoch" and not math.isfinite(sum(values)):
+        if ordered[0] is None or (axis == "epoch" and not math.isfinite(sum(values))):
             return None
-        return Column(values)
+        return Column(values, ordered)
 
 
 class SharedColumns:

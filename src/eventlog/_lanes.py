@@ -10,35 +10,17 @@ from typing import Any
 
 from eventlog._columns import Column, Columns
 from eventlog._keys import KeyFilter
+from eventlog.cadence._tickers import UPDATES
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduction, ReductionWindow
-from eventlog.events import BatchEvent, Event, StepEvent
+from eventlog.events import Event
 from eventlog.exceptions import CodecError
-from eventlog.log.layout import Content
 from eventlog.log.source import Block
 
-__all__ = ["HELD", "KINDS", "GatedLane"]
+__all__ = ["HELD", "GatedLane"]
 
 HELD = 1_000
 """How many events of one axis value are kept, the newest ones, in case it is the last value."""
-
-KINDS = (
-    Content.STEP
-    | Content.BATCH
-    | Content.EPOCH
-    | Content.MODEL
-    | Content.RUN
-    | Content.MEDIA
-    | Content.OTHER
-)
-"""The flags of a block that say which kinds of events are in it."""
-
-_ONE_KIND: dict[Content, type[Event]] = {Content.STEP: StepEvent, Content.BATCH: BatchEvent}
-
-
-def one_kind(block: Block) -> type[Event] | None:
-    """Return step or batch events where a block holds nothing else, on the axis "step"."""
-    return _ONE_KIND.get(block.flags & (KINDS | Content.NAMED_AXIS))
 
 
 class GatedLane:
@@ -56,8 +38,8 @@ class GatedLane:
         afresh: Whether these are to be decided anew, since the rule has changed.
     """
 
-    __slots__ = ("_blocks", "_held", "_keyed_by", "_keys", "_reduction", "_window", "afresh",
-                 "gate", "lane", "reopen")  # fmt: skip
+    __slots__ = ("_blocks", "_by_batch", "_by_step", "_held", "_keyed_by", "_keys",
+                 "_reduction", "_window", "afresh", "gate", "lane", "reopen")  # fmt: skip
 
     def __init__(
         self,
@@ -72,6 +54,8 @@ class GatedLane:
         self.reopen: int | None = None
         self.afresh = False
         self._keyed_by = gate.keyed_by(kind)
+        self._by_step = self._keyed_by == "step"
+        self._by_batch = self._keyed_by == "batch"
         self._reduction = reduction
         self._keys = keys
         self._window = ReductionWindow()
@@ -95,7 +79,7 @@ class GatedLane:
     def take(self, event: Event, out: list[Event]) -> None:
         """Take one more event; whatever passes now goes to `out`."""
         lane = self.lane
-        key: int | float | None = event.step if self._keyed_by == "step" else None
+        key = event.step if self._by_step else event.batch if self._by_batch else None
         if key is None:
             key = self.gate.key_of(event)
         moves = key is None or key != lane.key
@@ -107,12 +91,15 @@ class GatedLane:
             self._add(event)
             return
         if moves:
-            self._drop()
             self.gate.move(lane, key, event)
+            self._held = []
+            self._blocks = []
         if lane.due:
             out.append(event)
         else:
-            self._hold([event])
+            self._held.append(event)
+            if len(self._held) >= 2 * HELD:
+                del self._held[:-HELD]
 
     def take_many(
         self, events: list[Event], columns: Columns, at: int, limit: int, out: list[Event]
@@ -152,11 +139,12 @@ class GatedLane:
         if lane.bounds is None:
             return at
         ahead = len(keys.values)
-        if lane.due_key is not None:
+        if lane.due_key is not None and not (keys.ascending and keys.values[at] > lane.due_key):
             ahead = keys.finds(lane.due_key, at)
         for axis, bound in lane.bounds:
-            column = keys if axis == self._keyed_by else columns.of(axis)
-            ahead = min(ahead, at if column is None else column.reaches(bound, at))
+            if axis != UPDATES:
+                column = keys if axis == self._keyed_by else columns.of(axis)
+                ahead = min(ahead, at if column is None else column.reaches(bound, at))
         return ahead
 
     def _wait(self, events: list[Event], keys: list[Any], at: int, ahead: int) -> int:
@@ -167,28 +155,38 @@ class GatedLane:
         start = ahead - 1
         while start > at and keys[start - 1] == last:
             start -= 1
-        self._drop()
-        self._hold(events[start:ahead])
+        self._blocks = []
+        self._held = events[start:ahead]
         self.lane.key = last
         self.lane.due = False
         return ahead
 
-    def pass_by(self, block: Block) -> bool:
-        """Take a block of this lane's events, unread, if its steps tell that none can be due."""
+    def pass_by(self, block: Block, columns: Columns | None) -> bool:
+        """Take a block of this lane's events, unread, if it is plain that none can be due.
+
+        Args:
+            block: Its steps are ascending.
+            columns: Of its events; None when these are not in memory.
+        """
         lane, (low, high) = self.lane, block.steps
-        if self._keyed_by != "step" or lane.bounds is None or self._reduction is not None:
+        if not self._by_step or lane.bounds is None or self._reduction is not None:
             return False
         for axis, bound in lane.bounds:
-            if axis != "step" or high >= bound:
+            if axis == "step":
+                if high >= bound:
+                    return False
+            elif axis == UPDATES:
+                continue
+            elif columns is None or (column := columns.of(axis)) is None or column.high >= bound:
                 return False
         if lane.due_key is not None and low <= lane.due_key <= high:
             return False
         goes_on = low == high == lane.key
-        if goes_on and self._held and not block.in_memory:
+        if goes_on and self._held and columns is None:
             return False
         if not goes_on:
             self._drop()
-        if block.in_memory:
+        if columns is not None:
             events = block.events()
             start = len(events) - 1
             while start > 0 and events[start - 1].step == high:

@@ -72,7 +72,10 @@ def plain_in_place(scalars: dict[str, Any]) -> bool:
             item = _items[kind] = _item_of(kind)
         if item is None:
             return False
-        made = item(value)
+        try:
+            made = item(value)
+        except Exception:  # a fake or a batched tensor, say: snapshot will name it
+            return False
         if type(made) not in PLAIN:
             return False
         scalars[key] = made

@@ -71,7 +71,16 @@ def event_types() -> dict[str, type[Event]]:
     Raises:
         EventTypeError: Two different types claim one tag.
     """
+    types, clashes = _claims()
+    for tag, (one, other) in clashes.items():
+        raise EventTypeError(_clash(tag, one, other))
+    return types
+
+
+def _claims() -> tuple[dict[str, type[Event]], dict[str, tuple[type[Event], type[Event]]]]:
+    """Return the types by tag, and the tags that two types claim with both of them."""
     types: dict[str, type[Event]] = {}
+    clashes: dict[str, tuple[type[Event], type[Event]]] = {}
     for kind in _subclasses(Event):
         if kind is UnknownEvent:
             continue
@@ -81,12 +90,30 @@ def event_types() -> dict[str, type[Event]]:
             kind.__module__,
             kind.__qualname__,
         ):
-            raise EventTypeError(
-                f"event types {other.__module__}.{other.__qualname__} and "
-                f"{kind.__module__}.{kind.__qualname__} both have the tag {tag!r}; "
-                "give one of them another tag"
-            )
+            clashes[tag] = (other, kind)
+            continue
         types[tag] = kind
+    return types, clashes
+
+
+def _clash(tag: str, one: type[Event], other: type[Event]) -> str:
+    return (
+        f"event types {one.__module__}.{one.__qualname__} and "
+        f"{other.__module__}.{other.__qualname__} both have the tag {tag!r}; "
+        "give one of them another tag"
+    )
+
+
+def _readable_types() -> dict[str, type[Event]]:
+    """Return the types that events are read as: a clash costs its two types, not the log."""
+    types, clashes = _claims()
+    for tag, (one, other) in clashes.items():
+        ours = one.__module__ == Event.__module__
+        text = _clash(tag, one, other)
+        logger.warning("eventlog: %s; %s", text, "the other is not read" if ours else "until then"
+                       " their events are read as UnknownEvent")  # fmt: skip
+        if not ours:
+            del types[tag]
     return types
 
 
@@ -106,7 +133,7 @@ class _Registry:
             return self
         kinds = list(_subclasses(Event))
         if kinds != self._kinds:
-            self.types = event_types()
+            self.types = _readable_types()
             usable = tuple(kind for kind in self.types.values() if _decodable(kind))
             union: Any = Union[usable]  # noqa: UP007 - built at run time
             self.many = msgspec.msgpack.Decoder(list[union])
@@ -235,7 +262,7 @@ def json_schema() -> dict[str, Any]:
 
     Types with fields that JSON Schema cannot describe are described by what all events have.
     """
-    types = tuple(kind if _describable(kind) else Event for kind in event_types().values())
+    types = tuple(kind if _describable(kind) else Event for kind in _readable_types().values())
     schemas, components = msgspec.json.schema_components(
         tuple(dict.fromkeys(types)), ref_template="#/$defs/{name}"
     )

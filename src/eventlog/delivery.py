@@ -95,6 +95,14 @@ class SinkStatistics:
     """What became of the events that were read for a sink.
 
     ``read = delivered + filtered + dead + in_flight``
+
+    Attributes:
+        lost: Events that could not be had any more: not read.
+        retries: How often something was tried again.
+        unshown: What the sink was given and could not show, by its reason.
+        refusal: Why it refused an event for good, last.
+        state, error: How it is, and what went wrong last.
+        position: It has confirmed everything before this seq.
     """
 
     read: int = 0
@@ -104,7 +112,8 @@ class SinkStatistics:
     in_flight: int = 0
     lost: int = 0
     retries: int = 0
-    unsupported: dict[str, int] = field(default_factory=dict)
+    unshown: dict[str, int] = field(default_factory=dict)
+    refusal: str | None = None
     state: PortState = "waiting"
     error: str | None = None
     position: int = 0
@@ -154,6 +163,7 @@ class Port:
         self.sink = sink
         self.subscription = subscription
         self.dead = 0
+        self.refusal: str | None = None
         self.retries = 0
         self.state: PortState = "waiting"
         self.error: str | None = None
@@ -176,9 +186,11 @@ class Port:
         self._unconfirmed: Mark | None = None
         self._last_mark: Mark | None = None
         self._flushed_at = 0.0
+        self._unflushed = False
+        self._waker: Waker
+        self._source_closed: Callable[[], bool] = lambda: False
         self._in_flight = 0
         self.status: Status = status
-        self.unsupported: dict[str, int] = {}
 
     @property
     def finished(self) -> bool:
@@ -198,7 +210,8 @@ class Port:
             in_flight=in_flight,
             lost=sub.lost,
             retries=self.retries,
-            unsupported=dict(self.unsupported),
+            unshown=dict(self.sink.unshown),
+            refusal=self.refusal,
             state=self.state,
             error=self.error,
             position=self.confirmed,
@@ -206,7 +219,8 @@ class Port:
 
     async def run(self, source: Source) -> None:
         """Deliver until the source has ended; see `Delivery`."""
-        waker = Waker()
+        self._waker = waker = Waker()
+        self._source_closed = lambda: source.closed
         unlisten = source.listen(waker)
         try:
             await self._go_on()
@@ -217,11 +231,11 @@ class Port:
             pass
         finally:
             unlisten()
-            self._progress()
             self.end()
 
     def end(self) -> None:
-        """Let go of the thread and the files; may be called twice."""
+        """Let go of the thread and the files, and say so; may be called twice."""
+        self._progress()
         if self._thread is not None:
             self._thread.stop()
         if self._keeper is not None:
@@ -263,7 +277,7 @@ class Port:
                 failures += 1
                 if not _is_outage(error) and failures >= self._retry.permanent:
                     self._give_up(error)
-                await self._pause(failures, error)
+                failures = await self._pause(failures, error)
             else:
                 self.state = "open"
                 self.error = None
@@ -289,6 +303,7 @@ class Port:
                     elif type(event) is RunStarted:
                         self.status = "killed"
             self._unconfirmed = ready.mark
+            self._unflushed = True
             due = anyio.current_time() - self._flushed_at >= self._flush_every
             if self.sink.confirms == "write":
                 self._confirm()
@@ -299,7 +314,7 @@ class Port:
 
     async def _idle(self, waker: Waker) -> None:
         """Wait for more; what was written is flushed when nothing comes for a while."""
-        if self._unconfirmed is None:
+        if not self._unflushed:
             await waker.wait()
             return
         left = self._flushed_at + self._flush_every - anyio.current_time()
@@ -327,7 +342,7 @@ class Port:
                 if not _is_outage(error) and failures >= SUSPICIONS:
                     await self._bisect(events, error)
                     return
-                await self._pause(failures, error)
+                failures = await self._pause(failures, error)
             else:
                 self.state = "open"
                 self.error = None
@@ -343,6 +358,7 @@ class Port:
                     error,
                 )
             self.dead += 1
+            self.refusal = f"{type(error).__name__}: {error}"
             self._in_flight -= 1
             if self._dead_letters is not None:
                 try:
@@ -364,6 +380,7 @@ class Port:
             self._note(error)
             return
         self.flushed_to = self.subscription.cursor
+        self._unflushed = False
         if self.sink.confirms in ("write", "flush"):
             self._confirm()
         self._progress()
@@ -409,11 +426,20 @@ class Port:
         assert self._thread is not None  # noqa: S101 - _open() started it
         await self._thread.call(function, name, deadline)
 
-    async def _pause(self, failures: int, error: BaseException) -> None:
+    async def _pause(self, failures: int, error: BaseException) -> int:
+        """Wait before the next try; return how many failures count from then on."""
         self.retries += 1
         self.state = "retrying"
         self._note(error)
-        await anyio.sleep(self._retry.delay(failures, error))
+        delay = self._retry.delay(failures, error)
+        wished = isinstance(error, UnavailableError) and error.retry_after is not None
+        before = self._source_closed()
+        with anyio.move_on_after(delay):
+            while wished or before or not self._source_closed():
+                await self._waker.wait()
+            # the source has ended meanwhile: nobody is to wait minutes for the last batch
+            return 0
+        return failures
 
     def _note(self, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
@@ -490,3 +516,4 @@ class Delivery:
             logger.exception("eventlog: delivery to %r failed", port.alias)
             port.state = "failed"
             port.error = f"{type(error).__name__}: {error}"
+            port.end()

@@ -82,6 +82,7 @@ class Recorder:
         self.blobs: BlobStore | None = None
         self.rejections = Rejections(strict)
         self.pid = os.getpid()
+        self._abandoned = False
         self._held: FileLock | None = None
         first_seq, last_attempt = 0, 0
         latched: list[Event] = []
@@ -197,6 +198,17 @@ class Recorder:
         """Have `then` called, on the writer's thread, each time a segment was sealed."""
         if self._log is not None:
             self._log.rotated = then
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether this is a forked child's copy that was made harmless."""
+        return self._abandoned
+
+    def abandon(self) -> None:
+        """Make a forked child's copy harmless: it takes nothing and waits for nobody."""
+        self._abandoned = True
+        self.inbox.abandon()
+        self.rejections = Rejections()
 
     def start(self) -> None:
         """Start the writer's threads."""

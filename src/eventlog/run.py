@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
-import sys
 import threading
 import time
-import weakref
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, get_args
 
 import anyio
 import msgspec
 
-from eventlog._config import plain_config, redact_text
+from eventlog._config import plain_config
 from eventlog._counters import Counters
-from eventlog._names import new_run_id, safe_name
+from eventlog._due import Dues
+from eventlog._names import safe_name
 from eventlog._provenance import provenance
 from eventlog._retention import Retain, Retention
+from eventlog._run_end import all_runs, current_run, open_runs, status_of, uncaught
 from eventlog._run_media import MediaMethods
+from eventlog._run_places import choose_run, write_manifest
+from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle
 from eventlog._run_values import RunConfig, RunSummary
 from eventlog._supervisor import Supervisor
 from eventlog._values import plain_in_place
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduce
 from eventlog.clock import monotonic_ns
-from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry, SinkStatistics
+from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry
 from eventlog.events import (
     BatchEvent,
     ConfigUpdated,
@@ -46,10 +47,10 @@ from eventlog.events import (
     StepEvent,
     SummaryUpdated,
 )
-from eventlog.exceptions import EventlogError, SinkLoadError
+from eventlog.exceptions import SinkLoadError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.inbox import Barrier, Inbox
-from eventlog.log.writer import SEGMENT_BYTES, WriterStatistics
+from eventlog.log.writer import SEGMENT_BYTES
 from eventlog.recorder import Recorder, rank_directory
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.plan import write_plan
@@ -63,56 +64,6 @@ logger = logging.getLogger("eventlog")
 
 _NOWHERE_YET = {"step": None, "batch": None, "epoch": None}
 """Where a run is that was just resumed: `load_state_dict` says, or the first step."""
-
-
-class RunStatistics(NamedTuple):
-    """What became of everything that was logged.
-
-    Attributes:
-        log: ``emitted = written + dropped + queued``.
-        sinks: By alias: ``read = delivered + filtered + dead + in_flight``.
-        rejected: Values that could not be recorded, by reason.
-        thinned: Calls that `record=` left out.
-    """
-
-    log: WriterStatistics
-    sinks: dict[str, SinkStatistics]
-    rejected: dict[str, int]
-    thinned: int
-
-
-class CloseReport(NamedTuple):
-    """What was done in time.
-
-    Attributes:
-        complete: Whether everything was written and delivered.
-        written: Whether everything is in the log.
-        left: Events not delivered yet, by sink; they are in the log, and `eventlog replay`
-            brings them where they belong.
-    """
-
-    complete: bool
-    written: bool
-    left: dict[str, int]
-
-
-class SinkHandle(NamedTuple):
-    """A sink of a run, as it is now.
-
-    Attributes:
-        state: waiting, opening, open, retrying, closed or failed.
-        url: Where to look.
-        run_id: The run's id in that tracker.
-        tracker: The SDK's own object, where the sink runs in this process.
-        error: What went wrong last; None when all is well.
-    """
-
-    alias: str
-    state: str
-    url: str | None
-    run_id: str | None
-    tracker: Any
-    error: str | None
 
 
 class Run(MediaMethods):
@@ -179,29 +130,37 @@ class Run(MediaMethods):
         retry: Retry = RETRY,
         close_timeout: float = 30.0,
     ) -> None:
-        if not isinstance(project, str) or not project:
-            raise TypeError(f"project must be a text that is not empty, not {project!r}")
+        project, name = _text("project", project), _text("name", name)
+        if not project:
+            raise TypeError("project must be a text that is not empty")
+        _check_steps_per_epoch(steps_per_epoch)
+        if not isinstance(close_timeout, int | float) or not close_timeout >= 0:
+            raise TypeError(f"close_timeout must be seconds, not {close_timeout!r}")
         specs = select_sinks(sinks, every, reduce)
         values = plain_config(config)
         self._record = None if record is None else Gate(record)
         base = None if dir is None else Path(dir) / safe_name(project)
         self.project = project
-        self.id, resumed = _choose_run(base, resume, name)
+        self.id, resumed = choose_run(base, _text("resume", resume), name)
         self.name = name or self.id
         self.dir = None if base is None else base / self.id
         self.config = RunConfig(values, self._tell_config)
         self.summary = RunSummary({}, self._tell_summary)
-        self._tags = tuple(tags)
-        self._group = group
-        self._notes = notes
+        self._tags = _texts("tags", tags)
+        self._group = _text("group", group)
+        self._notes = _text("notes", notes)
         self._close_timeout = close_timeout
         self._counters = Counters(steps_per_epoch)
         self._thinned = 0
-        self._dues: dict[str, Gate] = {}
+        self._dues = Dues()
         self._status: Status | None = None
         self._report: CloseReport | None = None
-        self._closing = threading.Lock()
-        self._uncaught = _uncaught()
+        self._closing = threading.RLock()
+        self._ending = False
+        self._failed: dict[str, SinkHandle] = {}
+        # before anything is made on disk: a sink that cannot be had must leave nothing behind
+        made, isolated = self._make_sinks(specs)
+        self._uncaught = uncaught()
         self._provenance = provenance()
         # without room, each call takes the long way, which knows of thinning and of fractions
         inbox = Inbox()
@@ -223,43 +182,46 @@ class Run(MediaMethods):
         self._items = recorder.inbox.items
         self._append = self._items.append
         if self.dir is not None and not resumed:
-            _write_manifest(self.dir, {"run_id": self.id, "project": project, "name": self.name})
+            write_manifest(self.dir, {"run_id": self.id, "project": project, "name": self.name})
         self._delivery = Delivery(recorder.source)
-        self._failed: dict[str, SinkHandle] = {}
         self._progress = threading.Event()
         self._supervisor: Supervisor | None = None
-        self._add_sinks(specs, deadlines, retry)
+        if self.dir is not None:
+            write_plan(self.dir, specs)
+            if isolated:
+                self._supervisor = Supervisor(self.dir, 0, isolated)
+        for spec, sink in made:
+            self._delivery.add(self._port(spec, sink, deadlines, retry))
         self._put_reserved(self._started())
         recorder.start()
         self._thread = threading.Thread(target=self._deliver, name="eventlog-delivery", daemon=True)
         self._thread.start()
         if self._supervisor is not None:
             self._supervisor.start()
-        _open_runs.append(self)
-        _all_runs.add(self)
+        open_runs.append(self)
+        all_runs.add(self)
         atexit.register(self._at_exit)
 
-    def _add_sinks(self, specs: list[SinkSpec], deadlines: Deadlines, retry: Retry) -> None:
+    def _make_sinks(self, specs: list[SinkSpec]) -> tuple[list[tuple[SinkSpec, Sink]], list[str]]:
+        """Make the sinks that run here; return the aliases of those that do not, too."""
+        made: list[tuple[SinkSpec, Sink]] = []
         isolated: list[str] = []
-        if self.dir is not None:
-            kept = write_plan(self.dir, specs)
-            isolated = [s.alias for s in specs if s.alias in kept and self._is_isolated(s)]
         for spec in specs:
-            if spec.alias in isolated:
-                continue
-            if spec.isolate:
-                raise ValueError(
-                    f"sink {spec.alias!r} cannot be isolated: that takes a sink given by name and "
-                    "a run with a directory"
-                )
             try:
-                sink = spec.make()
+                if not self._is_isolated(spec):
+                    made.append((spec, spec.make()))
+                elif self.dir is not None and spec.sink is None:
+                    isolated.append(spec.alias)
+                elif spec.isolate is None:
+                    made.append((spec, spec.make()))
+                else:
+                    raise ValueError(
+                        f"sink {spec.alias!r} cannot be isolated: that takes a sink given by name "
+                        "and a run with a directory"
+                    )
             except SinkLoadError as error:
                 self._fail(spec.alias, error)
-                continue
-            self._delivery.add(self._port(spec, sink, deadlines, retry))
-        if isolated and self.dir is not None:
-            self._supervisor = Supervisor(self.dir, 0, isolated)
+        return made, isolated
 
     def _aliases(self) -> list[str]:
         isolated = () if self._supervisor is None else self._supervisor.aliases
@@ -273,10 +235,7 @@ class Run(MediaMethods):
     def _is_isolated(self, spec: SinkSpec) -> bool:
         if spec.isolate is not None:
             return spec.isolate
-        try:
-            return load_sink_class(spec.name).isolation == "sidecar"
-        except SinkLoadError:
-            return False  # said where it is made
+        return spec.sink is None and load_sink_class(spec.name).isolation == "sidecar"
 
     def _port(self, spec: SinkSpec, sink: Sink, deadlines: Deadlines, retry: Retry) -> Port:
         source = self._recorder.source
@@ -480,6 +439,11 @@ class Run(MediaMethods):
     ) -> None:
         """Log what the short way in `step` and `log` does not take."""
         recorder, counters = self._recorder, self._counters
+        if recorder.foreign:
+            # a fork's locks may be held for ever by threads that it does not have
+            self._refuse_foreign()
+            recorder.inbox.drop("forked")
+            return
         batch, epoch = scalars.pop("batch", None), scalars.pop("epoch", None)
         every, axis = scalars.pop("every", None), scalars.pop("axis", None)
         durable = scalars.pop("durable", None)
@@ -488,8 +452,6 @@ class Run(MediaMethods):
             recorder.rejections.add(place.rejected)
         if every is not None and not self.due(every):
             return
-        if recorder.foreign:
-            self._refuse_foreign()
         event = kind(
             monotonic_ns(),
             place.step,
@@ -523,12 +485,7 @@ class Run(MediaMethods):
         Raises:
             CadenceError: The text is wrong.
         """
-        gate = self._dues.get(every)
-        if gate is None:
-            gate = self._dues[every] = Gate(every)
-        counters = self._counters
-        probe = StepEvent(monotonic_ns(), counters.step, counters.batch, counters.fractional_epoch)
-        return gate.enter(probe).due
+        return self._dues.ask(every, self._counters)
 
     def model_updated(self, kind: str = "update", /, **summary: Any) -> None:
         """Say that the model itself changed: pruned, quantised, frozen, grown.
@@ -540,8 +497,7 @@ class Run(MediaMethods):
         plain = plain_config(summary)
         event = ModelUpdateEvent(kind=kind, summary=plain, **self._axes(None, None))
         numbers = {k: v for k, v in plain.items() if isinstance(v, int | float)}
-        for gate in self._dues.values():
-            gate.model_updated(event)
+        self._dues.model_updated(event)
         if self._record is not None:
             self._record.model_updated(event)
         self._put_reserved(msgspec.structs.replace(event, values=numbers))
@@ -591,10 +547,15 @@ class Run(MediaMethods):
             self._refuse_foreign()
         self._recorder.inbox.put(event, reserved=True)
 
+    def _abandon(self) -> None:
+        """Become harmless: this is a forked child's copy."""
+        self._recorder.abandon()
+        atexit.unregister(self._at_exit)
+
     def _refuse_foreign(self) -> None:
         """Notice a fork that went past Python's own hooks: nobody would take what is put here."""
-        if self._recorder.inbox.room:
-            self._recorder.inbox.abandon()
+        if not self._recorder.abandoned:
+            self._abandon()
 
     # -- attempts -----------------------------------------------------------------------------
 
@@ -604,12 +565,14 @@ class Run(MediaMethods):
         Raises:
             ValueError: `step` is no step.
         """
+        if step is None:
+            raise ValueError("step must be the step that training goes back to, not None")
         place = self._counters.place(step, None, None, own_axis=True)
         if place.rejected:
             raise ValueError(place.rejected[0][2])
         self._counters.attempt += 1
         self._counters.step = place.step or 0
-        self._dues.clear()
+        self._dues.restart()
         axes = self._axes(None, None) | {"batch": self._counters.batch or None}
         self._put_reserved(Rewound(to_step=self._counters.step, **axes))
 
@@ -676,7 +639,8 @@ class Run(MediaMethods):
                 break
             if (left is not None and left <= 0) or not self._thread.is_alive():
                 break
-            self._progress.wait(left)
+            # more than one thread may wait here, each clearing the mark
+            self._progress.wait(0.1 if left is None else min(left, 0.1))
         if self._supervisor is not None:
             self._supervisor.wait_flushed(seq, deadline)
         return self._remaining(seq)
@@ -724,9 +688,15 @@ class Run(MediaMethods):
     def _close(self, status: Status, error: str | None, timeout: float | None) -> CloseReport:
         if self._recorder.foreign:
             return CloseReport(True, True, {})
+        if status not in get_args(Status) or status == "killed":
+            raise ValueError(f"status must be finished, failed or interrupted, not {status!r}")
         with self._closing:
             if self._report is not None:
                 return self._report
+            if self._ending:
+                # a signal's handler has come in between: who was interrupted goes on and ends it
+                return CloseReport(False, False, self._remaining(None))
+            self._ending = True
             timeout = self._close_timeout if timeout is None else timeout
             deadline = time.monotonic() + timeout
             self._put_reserved(
@@ -748,8 +718,8 @@ class Run(MediaMethods):
             )
             self._status = status
             atexit.unregister(self._at_exit)
-            if self in _open_runs:
-                _open_runs.remove(self)
+            if self in open_runs:
+                open_runs.remove(self)
         self._say_what_is_left(report, timeout)
         return report
 
@@ -766,7 +736,7 @@ class Run(MediaMethods):
             )
 
     def _at_exit(self) -> None:
-        status, error = _status_of(_uncaught(), self._uncaught)
+        status, error = status_of(uncaught(), self._uncaught)
         self._close(status, error, None)
 
     def __enter__(self) -> Run:
@@ -778,7 +748,7 @@ class Run(MediaMethods):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        status, text = _status_of(error, None)
+        status, text = status_of(error, None)
         self._close(status, text, None)
 
     def __reduce__(self) -> Any:
@@ -836,76 +806,25 @@ class Run(MediaMethods):
         )
 
 
-_open_runs: list[Run] = []
-_all_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+def _text(name: str, value: Any) -> Any:
+    """Return a text that any log can hold; None stays None.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, not {value!r}")
+    return value.encode("utf-8", "replace").decode("utf-8")
 
 
-def current_run() -> Run | None:
-    """Return the run that was opened last and is not closed, or None."""
-    return _open_runs[-1] if _open_runs else None
+def _texts(name: str, values: Any) -> tuple[str, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a list of texts, not {values!r}")
+    return tuple(_text(f"each of {name}", value) for value in values)
 
 
-def _abandon_runs() -> None:
-    """Make a forked child's copies of its parent's runs harmless."""
-    for run in list(_all_runs):
-        run._recorder.inbox.abandon()
-        atexit.unregister(run._at_exit)
-    _open_runs.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_runs)
-
-
-def _uncaught() -> BaseException | None:
-    """Return the exception that ends the program, as the interpreter has noted it."""
-    if hasattr(sys, "ps1"):
-        return None  # interactive: an error at the prompt ends nothing
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    return error if isinstance(error, BaseException) else None
-
-
-def _status_of(
-    error: BaseException | None, before: BaseException | None
-) -> tuple[Status, str | None]:
-    if error is None or error is before:
-        return "finished", None
-    if isinstance(error, SystemExit) and error.code in (None, 0):
-        return "finished", None
-    text = redact_text(f"{type(error).__name__}: {error}"[:1000])
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", text
-    return "failed", text
-
-
-def _choose_run(base: Path | None, resume: str | None, name: str | None) -> tuple[str, bool]:
-    """Return the run's id and whether it existed."""
-    if resume is None:
-        return new_run_id(), False
-    if base is None:
-        raise EventlogError("resume needs a directory; this run has none (dir=None)")
-    if resume not in ("must", "allow"):
-        if not (base / safe_name(resume)).is_dir():
-            raise EventlogError(f"there is no run {resume!r} to resume in {base}")
-        return safe_name(resume), True
-    for run_dir in sorted(base.glob("*/"), reverse=True):
-        if name is None or _read_manifest(run_dir).get("name") == name:
-            return run_dir.name, True
-    if resume == "must":
-        wanted = "" if name is None else f" named {name!r}"
-        raise EventlogError(f"there is no run{wanted} to resume in {base}")
-    return new_run_id(), False
-
-
-def _write_manifest(run_dir: Path, content: dict[str, Any]) -> None:
-    temporary = run_dir / f".manifest.{os.getpid()}"
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, run_dir / "manifest.json")
-
-
-def _read_manifest(run_dir: Path) -> dict[str, Any]:
-    try:
-        content = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+def _check_steps_per_epoch(value: Any) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ValueError(f"steps_per_epoch must be an integer from 1, not {value!r}")

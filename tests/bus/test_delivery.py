@@ -405,7 +405,6 @@ async def test_what_was_written_is_flushed_when_nothing_comes_for_a_while(memory
         log.end()
 
 
-@pytest.mark.xfail(strict=True, reason="delivery: _idle flushes only what is unconfirmed")
 async def test_the_end_of_a_buffered_sink_s_data_is_flushed_while_it_idles(memory: Any) -> None:
     """Also a sink that confirms by write may have a buffer: a file, for one."""
     log = Log()

@@ -16,7 +16,8 @@ from eventlog.events import (
 from eventlog.exceptions import ValueRejectedError
 from eventlog.log import open_log
 from eventlog.log.inbox import EVENT_BYTES, Barrier, Inbox
-from eventlog.log.writer import BACKLOG_BYTES, TURN_EVENTS
+from eventlog.log.log_writer import BACKLOG_BYTES
+from eventlog.log.writer import TURN_EVENTS
 from eventlog.recorder import Recorder
 
 

@@ -26,7 +26,13 @@ def put(book: Any, *events: Event) -> None:
 def test_what_a_log_is_about(book: Any) -> None:
     """Run id, names and the config of the end; what the last start says counts."""
     book.open()
-    start: dict[str, Any] = {"run_id": "test", "project": "p", "group": "g", "notes": "n", "world_size": 2}
+    start: dict[str, Any] = {
+        "run_id": "test",
+        "project": "p",
+        "group": "g",
+        "notes": "n",
+        "world_size": 2,
+    }
     put(book, RunStarted(mono=1, name="first", config={"lr": 1, "a": 1}, tags=["t"], **start))
     put(book, ConfigUpdated(mono=2, config={"lr": 2}))
     info = open_log(book.run_dir).run_info()

@@ -66,7 +66,6 @@ def test_due_answers_alike_at_a_step() -> None:
     assert all(len(set(a)) == 1 for a in answers)
 
 
-@pytest.mark.xfail(strict=True, reason="run.due: asks with a step that does not move")
 def test_due_follows_batches_where_only_these_are_counted() -> None:
     """A loop that counts batches alone, or several batches in a step."""
     with Run("p", dir=None) as run:
@@ -78,7 +77,6 @@ def test_due_follows_batches_where_only_these_are_counted() -> None:
     assert due == [0, 10, 20]
 
 
-@pytest.mark.xfail(strict=True, reason="run.due: asks with a step that does not move")
 def test_due_follows_epochs_where_only_these_are_counted() -> None:
     """A loop that logs once an epoch."""
     sink = MemorySink()

@@ -128,7 +128,6 @@ def test_flush_reports_what_is_left_and_where(caplog: pytest.LogCaptureFixture) 
     run.close()
 
 
-@pytest.mark.xfail(strict=True, reason="run.flush: its barrier stands after what came meanwhile")
 def test_flush_does_not_wait_for_what_others_log_meanwhile() -> None:
     """It ends as soon as what was logged before it is delivered."""
     reports: list[Any] = []
@@ -225,14 +224,11 @@ def test_a_run_cannot_be_pickled_and_says_what_to_do() -> None:
         pickle.dumps(run)
 
 
-LATE = pytest.mark.xfail(strict=True, reason="run: sinks are made after the log is opened")
-
-
 @pytest.mark.parametrize(
     "sinks",
     [
-        pytest.param("nope", marks=LATE),
-        pytest.param({"console": {"nope": 1}}, marks=LATE),
+        "nope",
+        {"console": {"nope": 1}},
         {"console": "10 steps or"},
         ["console", "console"],
         3,
@@ -275,7 +271,6 @@ def test_two_runs_never_write_one_log(tmp_path: Path) -> None:
     ],
     ids=lambda option: next(iter(option)),
 )
-@pytest.mark.xfail(strict=True, reason="run: arguments of a wrong type are not refused")
 def test_arguments_of_a_wrong_type_are_named(tmp_path: Path, option: dict[str, Any]) -> None:
     """At once, not by a log that cannot be read or an error in a training step."""
     (name,) = option
@@ -283,7 +278,6 @@ def test_arguments_of_a_wrong_type_are_named(tmp_path: Path, option: dict[str, A
         Run("p", dir=tmp_path, **option).close()
 
 
-@pytest.mark.xfail(strict=True, reason="run.close: takes any status")
 def test_a_status_that_is_none_is_refused() -> None:
     """finished, failed or interrupted."""
     run = Run("p", dir=None)
@@ -392,7 +386,6 @@ def test_a_program_exits_with_its_own_code_while_a_sink_hangs(tmp_path: Path, me
     assert end_of(tmp_path)[2] == 4
 
 
-@pytest.mark.xfail(strict=True, reason="run._close: its lock is taken again in a signal handler")
 def test_a_signal_handler_may_close_a_run_that_is_being_closed(tmp_path: Path) -> None:
     """SIGTERM in the last second of a program does not hang it."""
     end = (

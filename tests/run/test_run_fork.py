@@ -104,7 +104,6 @@ def test_a_fork_with_a_full_inbox_does_not_hang(
     assert parent == [float(i) for i in range(1_000)]
 
 
-@pytest.mark.xfail(strict=True, reason="run._log: Rejections' lock may be held by a lost thread")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_amid_rejections_does_not_hang(tmp_path: Path) -> None:
     """A lock that another thread holds at the fork is no concern of the child's."""

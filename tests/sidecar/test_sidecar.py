@@ -38,7 +38,8 @@ def start(tmp_path: Path, steps: int, code: str = TRAINER) -> tuple[subprocess.P
         text=True,
     )
     assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
+    with process.stdout:
+        return process, Path(process.stdout.readline().strip())
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:

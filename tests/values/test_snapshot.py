@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from eventlog._values import clean_event, is_step, snapshot
+from eventlog._values import clean_event, is_step, plain_in_place, snapshot
 from eventlog.events import RunStarted, StepEvent
 
 
@@ -358,3 +358,39 @@ def test_cleaning_changes_as_little_as_may_be() -> None:
         deep = [deep]
     assert clean_event(RunStarted(run_id="r", config={"deep": deep})) is not None
     assert clean_event(StepEvent(step=2**70, epoch=0.5)) == StepEvent(epoch=0.5)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, 1.5, True, "x", np.float32(0.5), np.array([2]), torch.tensor(3), torch.ones(1).bfloat16()],
+)
+def test_the_short_way_finds_what_the_long_one_does(value: Any) -> None:
+    """Common scalars are made plain in place, exactly as a snapshot would."""
+    scalars = {"v": value}
+    assert plain_in_place(scalars)
+    found, expected = scalars["v"], snapshot({"v": value}).values["v"]
+    assert (type(found), found) == (type(expected), expected)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [1], {"a": 1}, np.zeros(2), np.longdouble(1), np.complex64(1), torch.zeros(2), 1j,
+     torch.empty((), device="meta"), torch.tensor(1j), lambda: 1, "x" * 10_000],
+    ids=lambda value: str(value)[:20],
+)  # fmt: skip
+def test_the_short_way_leaves_the_rest_to_the_long_one(value: Any) -> None:
+    """What is not common is looked at by the snapshot, and nothing raises."""
+    assert not plain_in_place({"a": 1, "v": value})
+
+
+def test_a_tensor_that_cannot_be_read_does_not_raise() -> None:
+    """Inside torch.vmap a tensor has no value: the snapshot names it."""
+    found: list[Any] = []
+
+    def function(x: Any) -> Any:
+        found.append(plain_in_place({"v": x}))
+        found.extend(why for _, why, _ in snapshot({"v": x}).rejected)
+        return x
+
+    torch.vmap(function)(torch.zeros(2))
+    assert found == [False, "unreadable"]

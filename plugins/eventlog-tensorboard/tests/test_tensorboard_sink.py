@@ -29,7 +29,7 @@ from eventlog_tensorboard import TensorBoardSink
 WALL = 1_700_000_000_123_456_789
 
 
-class Custom(Event, tag="tensorboard_custom", frozen=True, kw_only=True):
+class Custom(Event, tag="tensorboard_custom_sink", frozen=True, kw_only=True):
     """A user's own type, with a field that no sink knows."""
 
     path: str = ""

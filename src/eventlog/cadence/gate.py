@@ -15,29 +15,24 @@ one. Whole blocks of events that stay below them are passed by.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any, TypeAlias
 
+import msgspec
+
+from eventlog.cadence._tickers import TIME, UPDATES, Ticker, axis_value, ticker
 from eventlog.cadence.frequency import FrequencyManager
-from eventlog.cadence.terms import AxisTerm, Cadence, PowTerm, Term, TimeTerm, UpdateTerm
+from eventlog.cadence.terms import Cadence
 from eventlog.cadence.text import every
 from eventlog.events import BatchEvent, EpochEvent, Event
 
-__all__ = ["TIME", "Bounds", "Gate", "Lane", "Rule", "as_rule", "axis_value"]
+__all__ = ["Bounds", "Gate", "Lane", "Rule", "as_rule"]
 
 Rule: TypeAlias = Cadence | FrequencyManager
 """What decides: a parsed text, or a manager."""
 
-Bounds: TypeAlias = tuple[tuple[str, int | float], ...]
+Bounds: TypeAlias = list[tuple[str, int | float]]
 """By axis, what no event may reach before the next tick."""
-
-TIME = ""
-"""The axis of the monotonic stamps; no counter can have this name."""
-
-_SLACK = 2e-9
-"""More than the part of a float by which it may lie below the multiple that it stands for."""
 
 
 def as_rule(rule: str | Rule) -> Rule:
@@ -57,28 +52,6 @@ def as_rule(rule: str | Rule) -> Rule:
     )
 
 
-def axis_value(event: Event, axis: str) -> int | float | None:
-    """Return where an event is on an axis: step, batch, epoch, time, a named axis or a counter.
-
-    None where it does not say, or says what is no number.
-    """
-    if axis == "step":
-        return event.step
-    if axis == TIME:
-        return event.mono
-    if axis == "batch":
-        return event.batch
-    if axis == "epoch":
-        value: Any = event.epoch
-    elif event.axis == axis:
-        return event.step
-    else:
-        value = event.values.get(axis)
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return value
-    return None
-
-
 class Lane:
     """The decisions for one kind of event on one axis.
 
@@ -92,13 +65,13 @@ class Lane:
 
     __slots__ = ("bounds", "due", "due_key", "indices", "key", "manager", "origin", "ticks")
 
-    def __init__(self, manager: FrequencyManager | None) -> None:
+    def __init__(self, manager: FrequencyManager | None, terms: int) -> None:
         self.key: int | float | None = None
         self.due = False
         self.due_key: int | float | None = None
         self.ticks = 0
         self.bounds: Bounds | None = None
-        self.indices: list[int | None] | None = None
+        self.indices: list[int | None] = [None] * terms
         self.origin: int | None = None
         self.manager = manager
 
@@ -109,7 +82,7 @@ class Lane:
             "due": self.due,
             "due_key": self.due_key,
             "ticks": self.ticks,
-            "indices": None if self.indices is None else list(self.indices),
+            "indices": list(self.indices),
             "origin": self.origin,
             "manager": None if self.manager is None else self.manager.state_dict(),
         }
@@ -134,11 +107,11 @@ class Gate:
         self._restarted = False
         self._last_update: dict[str, int | float | None] | None = None
         if isinstance(self.rule, FrequencyManager):
-            self._terms: tuple[Term, ...] = ()
+            self._tickers: tuple[Ticker, ...] = ()
             self._axes: tuple[str, ...] = (self.rule.frequency_type,)
         else:
-            self._terms = self.rule.terms
-            self._axes = tuple(t.axis for t in self._terms if isinstance(t, AxisTerm | PowTerm))
+            self._tickers = tuple(map(ticker, self.rule.terms))
+            self._axes = tuple(t.axis for t in self._tickers if t.axis not in (TIME, UPDATES))
 
     @property
     def name(self) -> str:
@@ -149,6 +122,11 @@ class Gate:
     def never(self) -> bool:
         """Whether the rule is a manager without a frequency: then nothing ever passes."""
         return isinstance(self.rule, FrequencyManager) and self.rule.log_frequency is None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that the rule counts on."""
+        return self._axes
 
     @property
     def ticks(self) -> int:
@@ -177,7 +155,7 @@ class Gate:
         if lane is None:
             rule = self.rule
             manager = rule.copy() if isinstance(rule, FrequencyManager) else None
-            lane = self.lanes[kind, axis] = Lane(manager)
+            lane = self.lanes[kind, axis] = Lane(manager, len(self._tickers))
             self._tell(lane)
         return lane
 
@@ -194,21 +172,20 @@ class Gate:
         lane.key = key
         if key is not None and key == lane.due_key:
             lane.due = True
-        elif self._reaches(lane, event) and self._decide(lane, event):
-            lane.due = True
+            return
+        bounds = lane.bounds
+        if bounds is not None:
+            for axis, bound in bounds:
+                x = event.step if axis == "step" else axis_value(event, axis)
+                if x is not None and x >= bound:
+                    break
+            else:
+                lane.due = False
+                return
+        lane.due = self._decide(lane, event)
+        if lane.due:
             lane.due_key = key
             lane.ticks += 1
-        else:
-            lane.due = False
-
-    def _reaches(self, lane: Lane, event: Event) -> bool:
-        if lane.bounds is None:
-            return True
-        for axis, bound in lane.bounds:
-            x = event.step if axis == "step" else axis_value(event, axis)
-            if x is not None and x >= bound:
-                return True
-        return False
 
     def _decide(self, lane: Lane, event: Event) -> bool:
         if lane.manager is not None:
@@ -218,49 +195,35 @@ class Gate:
             lane.manager.log_written(x)
             self._bound(lane)
             return True
+        if lane.origin is None:
+            lane.origin = event.mono
         due = False
-        indices: list[int | None] = list(lane.indices or [None] * len(self._terms))
-        for i, term in enumerate(self._terms):
-            index, last = self._index(term, lane, event), indices[i]
+        indices, bounds, origin = lane.indices, lane.bounds, lane.origin
+        for i, term in enumerate(self._tickers):
+            index, last = term.index(event, origin, self.updates), indices[i]
             if index is not None and (last is None or index > last):
                 indices[i] = index
                 due = True
-        if due:
-            lane.indices = indices
+                if bounds is not None:
+                    bounds[i] = (term.axis, term.bound(index, origin))
+        if due and bounds is None:
             self._bound(lane)
         return due
 
-    def _index(self, term: Term, lane: Lane, event: Event) -> int | None:
-        if isinstance(term, AxisTerm | PowTerm):
-            x = axis_value(event, term.axis)
-            return None if x is None or x < 0 else term.index(x)
-        if isinstance(term, TimeTerm):
-            if lane.origin is None:
-                lane.origin = event.mono
-            return (event.mono - lane.origin) // term.ns
-        return self.updates
-
     def _bound(self, lane: Lane) -> None:
         """Work out the bounds of a lane anew."""
+        lane.bounds = None
         if lane.manager is not None:
             due = lane.manager.next_due()
-            lane.bounds = () if due is None else ((lane.manager.frequency_type, due),)
-            return
-        lane.bounds = None
-        if lane.indices is None:
-            return
-        bounds: list[tuple[str, int | float]] = []
-        for term, index in zip(self._terms, lane.indices, strict=True):
-            if isinstance(term, UpdateTerm):
-                if index is None or index < self.updates:
+            lane.bounds = [] if due is None else [(lane.manager.frequency_type, due)]
+        elif lane.origin is not None:
+            bounds: Bounds = []
+            for term, index in zip(self._tickers, lane.indices, strict=True):
+                if term.axis == UPDATES and (index is None or index < self.updates):
                     return
-            elif isinstance(term, TimeTerm):
-                if index is None or lane.origin is None:
-                    return
-                bounds.append((TIME, lane.origin + (index + 1) * term.ns))
-            else:
-                bounds.append((term.axis, 0 if index is None else _least(term, index)))
-        lane.bounds = tuple(bounds)
+                bound = 0 if index is None else term.bound(index, lane.origin)
+                bounds.append((term.axis, bound))
+            lane.bounds = bounds
 
     def model_updated(self, event: Event) -> None:
         """Take note of a model update, whatever types the subscription takes."""
@@ -292,15 +255,13 @@ class Gate:
             if ended:
                 lane.manager.log_written(after)
         else:
-            indices: list[int | None] = list(lane.indices or [None] * len(self._terms))
-            for i, term in enumerate(self._terms):
-                if isinstance(term, AxisTerm | PowTerm) and term.axis == "epoch":
-                    index = term.index(after)
-                    if index > (indices[i] or 0):
-                        indices[i] = index
+            next_epoch = msgspec.structs.replace(event, epoch=after)
+            for i, term in enumerate(self._tickers):
+                if term.axis == "epoch":
+                    index = term.index(next_epoch, 0, 0) or 0
+                    if index > (lane.indices[i] or 0):
+                        lane.indices[i] = index
                         ended = True
-            if ended:
-                lane.indices = indices
         self._bound(lane)
         return ended
 
@@ -335,24 +296,8 @@ class Gate:
         lane.due = state["due"]
         lane.due_key = state["due_key"]
         lane.ticks = state["ticks"]
-        lane.indices = None if state["indices"] is None else list(state["indices"])
+        lane.indices = list(state["indices"])
         lane.origin = state["origin"]
         if lane.manager is not None:
             lane.manager.load_state_dict(state["manager"])
         self._bound(lane)
-
-
-def _least(term: AxisTerm | PowTerm, index: int) -> int | float:
-    """Return a number below which no value has a greater index than this one."""
-    if isinstance(term, PowTerm):
-        nominal: int | Fraction = term.base**index
-    elif term.n.denominator == 1:
-        nominal = (index + 1) * term.n.numerator
-    else:
-        nominal = (index + 1) * term.n
-    if term.axis in ("step", "batch"):
-        return math.ceil(nominal)
-    try:
-        return float(nominal) * (1 - _SLACK)
-    except OverflowError:
-        return math.floor(nominal * (1 - Fraction(_SLACK)))

@@ -113,8 +113,8 @@ def _say(report: ReplayReport) -> None:
             + (f", {sink.dead:,} refused" if sink.dead else "")
             + (f" -> {where}" if where else "")
         )
-        if sink.unsupported:
-            kinds = ", ".join(f"{kind} {n:,}" for kind, n in sink.unsupported.items())
+        if sink.unshown:
+            kinds = ", ".join(f"{kind} {n:,}" for kind, n in sink.unshown.items())
             note(f"{alias} cannot show: {kinds}")
         if sink.state != "closed":
             # why events were refused, the delivery has said itself

@@ -7,14 +7,10 @@ else as well (tests, the interpreter's exit) and costs one write of one file.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import struct
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,13 +26,12 @@ from eventlog.events import (
     UnknownEvent,
 )
 from eventlog.log.inbox import Barrier, Inbox
-from eventlog.log.layout import HEADER_SIZE, MAX_PAYLOAD, BlockKind, Content, pack_block
-from eventlog.log.records import ClockPair, Gap, SegmentHeader, encode_latched, encode_record
-from eventlog.log.seal import IndexEntry, seal_buffers
-from eventlog.log.segments import OS_FILES, Files, SegmentWriter
+from eventlog.log.layout import MAX_PAYLOAD, BlockKind, Content
+from eventlog.log.log_writer import SEGMENT_BYTES, Encoded, LogWriter
+from eventlog.log.records import ClockPair, Gap
 from eventlog.log.source import Block, TailCache, describe
 
-__all__ = ["Encoded", "LogWriter", "Writer", "WriterStatistics"]
+__all__ = ["SEGMENT_BYTES", "Encoded", "LogWriter", "Writer", "WriterStatistics"]
 
 logger = logging.getLogger("eventlog")
 
@@ -50,10 +45,7 @@ INTERVAL = 0.02
 """Seconds between turns: what `kill -9` can cost, with the time that a turn takes."""
 
 BLOCK_BYTES = 64 * 1024
-SEGMENT_BYTES = 128 * 1024 * 1024
 TURN_EVENTS = 65_536
-BACKLOG_BYTES = 64 * 1024 * 1024
-RETRY_NS = 1_000_000_000
 HEARTBEAT_NS = 10_000_000_000
 CLOCK_STEP_NS = 1_000_000
 
@@ -76,302 +68,6 @@ class WriterStatistics(NamedTuple):
     dropped: dict[str, int]
     queued: int
     degraded: str | None
-
-
-class Encoded(NamedTuple):
-    """A block that is to be written: what it holds, and its bytes but for the header."""
-
-    block: Block
-    payload: bytes
-    last_time: int
-
-
-class LogWriter:
-    """The segments of one rank's log, as they are written.
-
-    Write errors leave the segment: what could not be written waits in a bounded backlog and goes
-    into a new segment once that can be made. So does a directory that is removed under the log.
-
-    Attributes:
-        moved: Called after the log had to make its directory again.
-        rotated: Called when a segment was sealed and the next one begun.
-    """
-
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        run_id: str,
-        project: str = "",
-        rank: int = 0,
-        attempt: int = 1,
-        files: Files = OS_FILES,
-        segment_bytes: int = SEGMENT_BYTES,
-        writer: str = "eventlog",
-    ) -> None:
-        self.directory = directory
-        self._identity = {
-            "run_id": run_id,
-            "project": project,
-            "rank": rank,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "writer": writer,
-        }
-        self._files = files
-        self._segment: SegmentWriter | None = None
-        self._segment_bytes = segment_bytes
-        self._segment_attempt = attempt
-        self._backlog: deque[Encoded] = deque()
-        self._backlog_bytes = 0
-        self._now = 0
-        self._retry_at = 0
-        self._strikes = 0
-        self._first_segment = True
-        self._lock = threading.Lock()
-        self._dirty = False
-        self._condemned: SegmentWriter | None = None
-        self._entries: list[IndexEntry] = []
-        self.latched: list[Event] = []
-        self.written = 0
-        self.written_end = 0
-        self.synced_end = 0
-        self.lost = 0
-        self.degraded: str | None = None
-        self.moved: Callable[[], None] | None = None
-        self.rotated: Callable[[], None] | None = None
-
-    @property
-    def backlog_events(self) -> int:
-        return sum(e.block.end - e.block.first for e in tuple(self._backlog))
-
-    def waiting(self, seq: int) -> Block | None:
-        """Return the first block that ends after `seq` of those that wait for the disk."""
-        return next((e.block for e in tuple(self._backlog) if e.block.end > seq), None)
-
-    def write(self, encoded: Sequence[Encoded], now: int, clock: Clock) -> None:
-        """Append blocks, or keep them until that is possible."""
-        self._now = now
-        self._backlog.extend(encoded)
-        self._backlog_bytes += sum(len(e.payload) for e in encoded)
-        if not self._backlog or (self.degraded is not None and now < self._retry_at):
-            self._shed()
-            return
-        try:
-            self._write_backlog(clock)
-            self._strikes = 0
-        except OSError as error:
-            self._fail(error)
-        except Exception as error:
-            # a fault of ours: what cannot be written for a third time must not hold up the rest
-            logger.exception("eventlog: the log of %s cannot be written", self.directory)
-            self._fail(error)
-            self._strikes += 1
-            if self._strikes % 3 == 0:
-                self._give_up_oldest()
-        self._shed()
-
-    def retry(self) -> None:
-        """Have the next write tried, however short ago the last one failed."""
-        self._retry_at = 0
-
-    def write_now(self, encoded: Sequence[Encoded], clock: Clock) -> None:
-        """Append blocks, all of them, at once.
-
-        Raises:
-            OSError: Not all could be written; none of them is kept for later.
-        """
-        self._backlog.extend(encoded)
-        self._backlog_bytes += sum(len(e.payload) for e in encoded)
-        try:
-            self._write_backlog(clock)
-        except OSError:
-            self.leave_segment(sync=False)
-            raise
-        finally:
-            self._backlog.clear()
-            self._backlog_bytes = 0
-
-    def _write_backlog(self, clock: Clock) -> None:
-        while self._backlog:
-            attempt = self._backlog[0].block.attempt
-            segment = self._segment_for(attempt, self._backlog[0].block.first, clock)
-            group: list[Encoded] = []
-            for encoded in self._backlog:
-                if encoded.block.attempt != attempt or len(group) >= 1024:
-                    break
-                group.append(encoded)
-            buffers: list[bytes] = []
-            for block, payload, last_time in group:
-                head = pack_block(
-                    BlockKind.EVENTS,
-                    payload,
-                    seed=segment.seed,
-                    flags=int(block.flags),
-                    count=block.end - block.first,
-                    first_seq=block.first,
-                    first_time=block.first_time,
-                    last_time=last_time,
-                    steps=block.steps,
-                )
-                buffers += (head, payload)
-            before = segment.size
-            try:
-                segment.append(buffers)
-            finally:
-                # blocks that are whole stay where they are, whatever became of those after them
-                self._settle(group, before, segment.size)
-            if self.degraded is not None:
-                logger.warning("eventlog: %s is being written again", self.directory)
-                self.degraded = None
-
-    def _settle(self, group: list[Encoded], at: int, size: int) -> None:
-        """Take the blocks out of the backlog that lie between `at` and `size` in the segment."""
-        for encoded in group:
-            block, payload, last_time = encoded
-            end = at + HEADER_SIZE + len(payload)
-            if end > size:
-                break
-            count = block.end - block.first
-            self._entries.append(
-                IndexEntry(
-                    at, block.first, count, block.first_time, last_time, *block.steps, block.flags
-                )
-            )
-            at = end
-            self._dirty = True
-            self._backlog.popleft()
-            self._backlog_bytes -= len(encoded.payload)
-            self.written += encoded.block.end - encoded.block.first
-            self.written_end = encoded.block.end
-
-    def _segment_for(self, attempt: int, seq: int, clock: Clock) -> SegmentWriter:
-        segment, rotated = self._segment, False
-        if segment is not None and segment is self._condemned:
-            self.leave_segment(sync=False)
-            segment = None
-        if segment is not None and (
-            attempt != self._segment_attempt or segment.size >= self._segment_bytes
-        ):
-            self.leave_segment(seal=True)
-            segment = None
-            rotated = True
-        if segment is None:
-            header = SegmentHeader(
-                uuid=os.urandom(16),
-                attempt=attempt,
-                base_seq=seq,
-                mono=clock.monotonic_ns(),
-                wall=clock.wall_ns(),
-                latched=encode_latched(self.latched),
-                **self._identity,  # type: ignore[arg-type]
-            )
-            made_again = not self._first_segment and not self.directory.exists()
-            segment = SegmentWriter(
-                self.directory, header, self._files, keep_old=self._first_segment
-            )
-            self._first_segment = False
-            self._entries = []
-            with self._lock:
-                self._segment = segment
-            self._segment_attempt = attempt
-            if made_again and self.moved is not None:
-                self.moved()
-            if rotated and self.rotated is not None:
-                self.rotated()
-        return segment
-
-    def write_record(self, kind: BlockKind, record: msgspec.Struct, seq: int) -> bool:
-        """Append a block that holds no events; False when the log cannot be written just now."""
-        segment = self._segment
-        if segment is None or segment is self._condemned or self.degraded is not None:
-            return False
-        payload = encode_record(record)
-        head = pack_block(kind, payload, seed=segment.seed, first_seq=seq)
-        try:
-            segment.append([head, payload])
-        except OSError as error:
-            self._fail(error)
-            return False
-        return True
-
-    def _fail(self, error: Exception) -> None:
-        if self.degraded is None:
-            logger.warning(
-                "eventlog: %s cannot be written (%s); training and live sinks go on, "
-                "the log follows when it can",
-                self.directory,
-                error,
-            )
-        self.degraded = str(error) or type(error).__name__
-        self._retry_at = self._now + RETRY_NS
-        # what is in this segment stays; after a failed write its end is not known
-        self.leave_segment()
-
-    def _shed(self) -> None:
-        while self._backlog_bytes > BACKLOG_BYTES and self._backlog:
-            self._give_up_oldest()
-
-    def _give_up_oldest(self) -> None:
-        if self._backlog:
-            oldest = self._backlog.popleft()
-            self._backlog_bytes -= len(oldest.payload)
-            self.lost += oldest.block.end - oldest.block.first
-
-    def abandon_backlog(self) -> None:
-        """Give up what waits for a disk that did not come back before the end."""
-        while self._backlog:
-            self._give_up_oldest()
-
-    def sync(self) -> None:
-        """Bring what was written to the disk; on failure go on in a new segment."""
-        with self._lock:
-            segment, end = self._segment, self.written_end
-            if segment is None or segment is self._condemned:
-                return
-            if not segment.linked:
-                logger.warning(
-                    "eventlog: %s was removed; the log goes on in a new file", segment.path
-                )
-                self._condemned = segment
-                return
-            if self._dirty:
-                self._dirty = False
-                try:
-                    segment.sync()
-                except OSError as error:
-                    logger.warning("eventlog: cannot sync %s: %s", segment.path, error)
-                    # the kernel forgets the pages that it could not write: never ask it twice.
-                    # Only the writer's thread closes it: another file could get its number
-                    self._condemned = segment
-                    return
-        self.synced_end = end
-
-    def leave_segment(self, *, sync: bool = True, seal: bool = False) -> None:
-        """End the segment; the next block starts another.
-
-        Args:
-            sync: Bring it to the disk first.
-            seal: Write its index first, so that readers find their way in it at once.
-        """
-        last = self._segment
-        if seal and last is not None and last is not self._condemned:
-            base = self._entries[0].first_seq if self._entries else 0
-            try:
-                last.append(seal_buffers(self._entries, base, last.size, last.seed))
-                self._dirty = True
-            except OSError as error:
-                # it is read without an index then, block by block
-                logger.warning("eventlog: cannot seal %s: %s", last.path, error)
-        if sync:
-            self.sync()
-        with self._lock:
-            segment, self._segment = self._segment, None
-            if segment is not None:
-                try:
-                    segment.close()
-                except OSError as error:
-                    logger.warning("eventlog: cannot close %s: %s", segment.path, error)
 
 
 class Writer:
@@ -463,9 +159,10 @@ class Writer:
                 self._note_gap()
                 self._heartbeat(now)
             return 0
-        barriers: list[Barrier] = []
+        barriers: list[tuple[Barrier, int]] = []
         events = self._resolve(items, barriers)
-        before = self._seq + sum(self._dropped.values())
+        first = self._seq
+        before = first + sum(self._dropped.values())
         try:
             self._write(events, now)
         except Exception as error:
@@ -474,18 +171,19 @@ class Writer:
             logger.exception("eventlog: the writer failed on %d events", len(events) - done)
             self._drop("writer_error", f"{type(error).__name__}: {error}", len(events) - done)
         self._cache.notify()
-        self._pass(barriers)
+        self._pass(barriers, first)
         return len(items)
 
-    def _pass(self, barriers: list[Barrier]) -> None:
+    def _pass(self, barriers: list[tuple[Barrier, int]], first: int) -> None:
         if not barriers:
             return
         log = self._log
-        if log is not None and any(barrier.durable for barrier in barriers):
+        if log is not None and any(barrier.durable for barrier, _ in barriers):
             log.sync()
-        for barrier in barriers:
+        for barrier, behind in barriers:
+            seq = min(self._seq, first + behind)
             # without a directory, memory is as durable as it gets
-            barrier.reach(self._seq, log is None or log.synced_end >= self._seq)
+            barrier.reach(seq, log is None or log.synced_end >= seq)
 
     def _write(self, events: list[Event], now: int) -> None:
         offset = self._clock.wall_ns() - now
@@ -508,7 +206,7 @@ class Writer:
                 if item.block.flags & Content.EPOCH:
                     self._sync_soon.set()
 
-    def _resolve(self, items: list[Any], barriers: list[Barrier]) -> list[Event]:
+    def _resolve(self, items: list[Any], barriers: list[tuple[Barrier, int]]) -> list[Event]:
         if all(issubclass(kind, Event) for kind in set(map(type, items))):
             return items
         events: list[Event] = []
@@ -516,7 +214,7 @@ class Writer:
             if isinstance(item, Event):
                 events.append(item)
             elif isinstance(item, Barrier):
-                barriers.append(item)
+                barriers.append((item, len(events)))
             else:
                 try:
                     event = item.resolve()

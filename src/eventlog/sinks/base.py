@@ -25,8 +25,9 @@ change them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -139,6 +140,9 @@ class Sink:
 
     tracker: Any = None
     """The SDK's own object, for what eventlog does not cover."""
+
+    unshown: Mapping[str, int] = MappingProxyType({})
+    """What it was given and could not show, counted by reason; for `statistics`."""
 
     def open(self, run: RunInfo) -> Awaitable[None] | None:
         """Start the tracker's run, or go on with it (see `RunInfo.state`)."""

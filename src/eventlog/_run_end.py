@@ -1,0 +1,65 @@
+"""How a program ends, and what a fork makes of its parent's runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import TYPE_CHECKING
+
+from eventlog._config import redact_text
+from eventlog.events import Status
+
+if TYPE_CHECKING:
+    from eventlog.run import Run
+
+__all__ = ["all_runs", "current_run", "open_runs", "status_of", "uncaught"]
+
+open_runs: list[Run] = []
+all_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+def current_run() -> Run | None:
+    """Return the run that was opened last and is not closed, or None."""
+    return open_runs[-1] if open_runs else None
+
+
+def _abandon_runs() -> None:
+    """Make a forked child's copies of its parent's runs harmless."""
+    for run in list(all_runs):
+        run._abandon()
+    open_runs.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_runs)
+
+
+def uncaught() -> BaseException | None:
+    """Return the exception that ends the program, as the interpreter has noted it.
+
+    It notes none for ``sys.exit(n)``: a run without `with` cannot tell that from a plain end.
+    """
+    if hasattr(sys, "ps1"):
+        return None  # interactive: an error at the prompt ends nothing
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
+
+
+def status_of(
+    error: BaseException | None, before: BaseException | None
+) -> tuple[Status, str | None]:
+    """Return a run's status for the exception that ended it, and that in a line.
+
+    Args:
+        error: None for a plain end.
+        before: One that was there before the run, and has nothing to do with it.
+    """
+    if error is None or error is before:
+        return "finished", None
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return "finished", None
+    text = redact_text(f"{type(error).__name__}: {error}"[:1000])
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", text
+    return "failed", text
