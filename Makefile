@@ -42,6 +42,9 @@ format: .venv/.stamp ## fix style and format
 bench: .venv/.stamp ## run the benchmarks
 	$(BIN)/python benchmarks/emit.py
 	$(BIN)/python benchmarks/cadence.py
+	$(BIN)/python benchmarks/subscription.py
+	$(BIN)/python benchmarks/interference.py
+	$(BIN)/python benchmarks/log.py
 
 coverage: .venv/.stamp ## run the tests and report the branches they miss
 	$(BIN)/coverage erase

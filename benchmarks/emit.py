@@ -44,7 +44,7 @@ class Row(msgspec.Struct, gc=False):
     values: dict[str, float]
 
 
-def per_call(function: Callable[[int], None], before: Callable[[], None] | None = None) -> float:
+def per_call(function: Callable[[int], None], before: Callable[[], object] | None = None) -> float:
     """Return the median, over rounds, of the nanoseconds a call takes."""
     times = []
     for _ in range(ROUNDS):
@@ -111,16 +111,16 @@ def summary_writer(folder: Path) -> float | None:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    writer = SummaryWriter(str(folder / "peer"))  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(str(folder / "peer"))
 
     def loop(n: int) -> None:
         for i in range(n // 20):
-            writer.add_scalar("loss", 0.5, i)  # type: ignore[no-untyped-call]
-            writer.add_scalar("accuracy", 0.9, i)  # type: ignore[no-untyped-call]
-            writer.add_scalar("lr", 0.1, i)  # type: ignore[no-untyped-call]
+            writer.add_scalar("loss", 0.5, i)
+            writer.add_scalar("accuracy", 0.9, i)
+            writer.add_scalar("lr", 0.1, i)
 
     result = per_call(loop) * 20
-    writer.close()  # type: ignore[no-untyped-call]
+    writer.close()
     return result
 
 

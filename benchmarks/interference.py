@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,8 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 import eventlog
-from busy import BusySink
 
+sys.path.insert(0, str(Path(__file__).parent))
+BUSY = "busy:BusySink"
 BLOCK = 100
 
 
@@ -70,8 +72,8 @@ def main() -> None:
         folder = Path(name)
         sinks: dict[str, Any] = {
             "log alone": None,
-            "heavy sink in the process": BusySink(),
-            "heavy sink in the sidecar": {"busy": {"sink": "busy:BusySink", "isolate": True}},
+            "heavy sink in the process": {"busy": {"sink": BUSY}},
+            "heavy sink in the sidecar": {"busy": {"sink": BUSY, "isolate": True}},
         }
         runs: dict[str, eventlog.Run | None] = {"nothing": None}
         for what, sink in sinks.items():

@@ -38,10 +38,10 @@ BATCH = 20_000
 def events(first: int, n: int) -> list[Event]:
     """Return step events with three values, as a training loop makes them."""
     clock = time.monotonic_ns
+    steps = range(first, first + n)
     return [
-        StepEvent(clock(), first + i, first + i, 0, {"loss": 1 / (first + i + 1), "acc": 0.5, "lr": 1e-3})
-        for i in range(n)
-    ]  # fmt: skip
+        StepEvent(clock(), i, i, 0, {"loss": 1 / (i + 1), "acc": 0.5, "lr": 1e-3}) for i in steps
+    ]
 
 
 def write_log(run_dir: Path, total: int) -> tuple[float, float]:
@@ -228,7 +228,7 @@ def main() -> None:
             packed = after / total
             table.add_row(f"compacted with {codec}", f"{packed:.1f}", "raw", f"{packed / raw:.2f}")
             break
-        sample = [e for e in open_log(run_dir).events(stop=some)]
+        sample = list(open_log(run_dir).events(stop=some))
         lines = json_lines(sample, folder / "x.jsonl") / some
         table.add_row("JSON lines", f"{lines:.0f}", "raw", f"{lines / raw:.2f}")
         if peer is not None:

@@ -54,8 +54,6 @@ def read_points(root: Path) -> Counter[Point]:
                 points[Point(name, "scalar", tag, p.step, p.wall_time, repr(p.value))] += 1
         for tag in tags["tensors"]:
             kind = reader.SummaryMetadata(tag).plugin_data.plugin_name
-            if (name, tag) == ("summary", "summary"):
-                continue  # a text that the sink writes when it flushes, as often as it changed
             for p in reader.Tensors(tag):
                 if p.step != ABOUT_THE_RUN:
                     content = p.tensor_proto.SerializeToString(deterministic=True)
@@ -113,7 +111,7 @@ def main() -> int:
     print("\n4. Plotting it from the log", flush=True)
     picture = options.dir / f"{run.id}.png"
     programs = Path(sys.executable).parent
-    plotted = subprocess.run(  # noqa: S603 - the command that this project installs
+    plotted = subprocess.run(
         [programs / "eventlog", "plot", run.dir, "-o", picture],
         check=False,
         stdout=subprocess.DEVNULL,

@@ -336,13 +336,17 @@ MIXED = [
     *["lower", "bare"] * 2, "text", "jump", "rewind", "finish", "late",
 ]  # fmt: skip
 STEPS = [*["step"] * 30, *["again"] * 6]
-PROFILES = [
-    MIXED,
+PLAIN = [
     STEPS,
     [*STEPS, "rewind", "epoch", "flush", "update", "finish"],
-    [*STEPS, "lower", "jump", "late"],
+    [*STEPS, *["lower"] * 5, "jump", *["late"] * 3],
     ["again"] * 10 + ["step"],
+    ["again", "again", "step"],
     [*["batch"] * 20, "update"],
+]
+PROFILES = [
+    MIXED,
+    *PLAIN,
     [*["batch"] * 20, *["step"] * 6, "epoch"],
     [*["bare"] * 4, *["batch"] * 20, *["step"] * 20],
 ]
@@ -352,9 +356,9 @@ KEYS = st.sampled_from([("loss",), ("loss", "lr"), ("val/acc",), ("tokens", "los
 
 
 @st.composite
-def streams(draw: st.DrawFn, most: int = 90) -> list[Event]:
+def streams(draw: st.DrawFn, most: int = 90, profiles: list[list[str]] = PROFILES) -> list[Event]:
     """Events as training emits them, with all that may go wrong about their axes."""
-    profile = st.sampled_from(draw(st.sampled_from(PROFILES)))
+    profile = st.sampled_from(draw(st.sampled_from(profiles)))
     least = draw(st.sampled_from([0, most // 3, most * 2 // 3]))  # lists are short by themselves
     ops = draw(st.lists(profile, min_size=least, max_size=most))
     full = draw(st.sampled_from([("batch", "epoch"), ("batch", "epoch"), ("batch",), ()]))
@@ -474,6 +478,9 @@ rules = st.one_of(
 )
 
 
+PLAINLY: dict[str, Any] = {"reduce": None, "types": None, "keys": None}
+
+
 @dataclass
 class Case:
     """How to subscribe."""
@@ -555,6 +562,9 @@ def cases(draw: st.DrawFn, gated: bool = False) -> Case:
         draw(st.booleans()),
     )
 
+
+plain_cases = rules.map(lambda rule: Case({StepEvent: rule, BatchEvent: rule}, PLAINLY, False))
+"""Nothing but a cadence: then blocks of one kind of event are gone through by bisection."""
 
 # --- sources --------------------------------------------------------------------------------
 
@@ -643,6 +653,21 @@ def test_delivery_is_that_of_the_model_for_every_layout_and_limit(
     events: list[Event], case: Case, layout: tuple[list[int], list[bool]], limits: list[int]
 ) -> None:
     """What passes depends on the events alone, not on blocks, decoding, or how much is pulled."""
+    check_delivery(events, case, layout, limits)
+
+
+@thorough
+@given(streams(profiles=PLAIN), plain_cases, layouts(), limits)
+def test_bisection_finds_what_the_model_finds_one_by_one(
+    events: list[Event], case: Case, layout: tuple[list[int], list[bool]], limits: list[int]
+) -> None:
+    """Also where steps have several events, come late, or straddle blocks."""
+    check_delivery(events, case, layout, limits)
+
+
+def check_delivery(
+    events: list[Event], case: Case, layout: tuple[list[int], list[bool]], limits: list[int]
+) -> None:
     model = case.model(events)
     for event in events:
         model.take(event)
@@ -715,6 +740,33 @@ def test_a_restart_at_any_mark_delivers_the_rest_exactly_once(
     data: st.DataObject,
 ) -> None:
     """A mark that went through msgpack goes on where it was made, twice over, in other blocks."""
+    check_restart(events, case, layout, later, limits, later_limits, data)
+
+
+@thorough
+@given(streams(profiles=PLAIN), plain_cases, layouts(), layouts(), limits, limits, st.data())
+def test_a_restart_after_blocks_that_were_passed_by_repeats_nothing(
+    events: list[Event],
+    case: Case,
+    layout: tuple[list[int], list[bool]],
+    later: tuple[list[int], list[bool]],
+    limits: list[int],
+    later_limits: list[int],
+    data: st.DataObject,
+) -> None:
+    """Whether their events were looked at or not."""
+    check_restart(events, case, layout, later, limits, later_limits, data)
+
+
+def check_restart(
+    events: list[Event],
+    case: Case,
+    layout: tuple[list[int], list[bool]],
+    later: tuple[list[int], list[bool]],
+    limits: list[int],
+    later_limits: list[int],
+    data: st.DataObject,
+) -> None:
     whole = pull_all(case.subscribe(cache_of(blocks_of(events, *layout)), events), limits)
     if not whole:
         return

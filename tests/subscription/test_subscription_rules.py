@@ -576,3 +576,21 @@ def test_wrong_arguments_are_refused_at_once() -> None:
         Subscription(source, types=["stepp"])
     with pytest.raises(TypeError, match="types must hold event types"):
         Subscription(source, types=[int])  # type: ignore[list-item]
+
+
+def test_a_lane_that_begins_after_a_restart_knows_of_the_last_model_update() -> None:
+    """As it would have without one."""
+    events = [
+        *steps(1),
+        ModelUpdateEvent(step=5, batch=5),
+        RunStarted(run_id="r"),
+        *[BatchEvent(batch=n, step=n) for n in (6, 7, 12, 20, 31)],
+    ]
+    manager = FrequencyManager(10, "on_change", "batch")
+    source = log(*events, size=1)
+    whole = Subscription(source, every=manager)
+    ready = [r for _ in range(3) if (r := whole.pull(scan=1)) is not None]
+    second = Subscription(source, every=manager)
+    second.restore(ready[-1].mark)
+    assert [e.step for e in drain(whole)] == [6, 1, 31]
+    assert [e.step for e in drain(second)] == [6, 1, 31]

@@ -93,8 +93,6 @@ class TensorBoardSink(Sink):
         self._seen = self._done
         self._wall = 0.0
         self._summary: dict[str, Any] = {}
-        self._summary_step: int | None = None
-        self._summary_stale = False
         self._page = RunPage.in_folder(root, run, self._hparams, saved.get("started", _now()))
         self._page.write()
         self.url, self.run_id, self._open = str(root), run.run_id, True
@@ -122,17 +120,8 @@ class TensorBoardSink(Sink):
             self._layout.drop()
 
     def flush(self) -> None:
-        """Bring hyperparameters and the summary up to date; points are written already."""
+        """Bring hyperparameters up to date; points are written already."""
         self._check_open()
-        if self._summary_stale:
-            text = partial(text_value, text=as_json(self._summary))
-            try:
-                folder = self._layout.folder(SUMMARY)
-                folder.add(self._wall, self._summary_step, "text", "summary", text)
-                self._commit()
-            finally:
-                self._layout.drop()
-            self._summary_stale = False
         self._page.write()
 
     def close(self, status: Status) -> None:
@@ -223,10 +212,13 @@ class TensorBoardSink(Sink):
             for key, value in now.items()
             if isinstance(value, int | float) and (key not in before or before[key] != value)
         }
-        self._summary_stale = self._summary_stale or now != before
-        self._summary_step = event.step
+        if now == before:
+            return
+        folder = self._layout.folder(SUMMARY)
         if changed:
-            self._layout.folder(SUMMARY).scalars(event.wall_time, event.step, changed)
+            folder.scalars(event.wall_time, event.step, changed)
+        text = partial(text_value, text=as_json(self._summary))
+        folder.add(event.wall_time, event.step, "text", "summary", text)
 
 
 def _now() -> float:
