@@ -37,7 +37,7 @@ ROUNDS = 15
 
 
 class Row(msgspec.Struct, gc=False):
-    """What the floor builds: an event's fields, with a dict of three values."""
+    """A Struct with a dict of three values, to compare `log_ready` with."""
 
     mono: int
     step: int
@@ -46,26 +46,24 @@ class Row(msgspec.Struct, gc=False):
 
 def per_call(function: Callable[[int], None], before: Callable[[], object] | None = None) -> float:
     """Return the median, over rounds, of the nanoseconds a call takes."""
-    times = []
-    for _ in range(ROUNDS):
-        if before is not None:
-            before()
-        start = time.perf_counter_ns()
-        function(N)
-        times.append((time.perf_counter_ns() - start) / N)
-    return statistics.median(times)
+    return statistics.median(one_round(function, before) for _ in range(ROUNDS))
 
 
-def floor() -> float:
-    """Time a Struct with a dict of three, a reading of the clock, an append."""
-    queue: deque[Row] = deque(maxlen=N)
+def one_round(function: Callable[[int], None], before: Callable[[], object] | None) -> float:
+    """Return the nanoseconds a call takes in one round."""
+    if before is not None:
+        before()
+    start = time.perf_counter_ns()
+    function(N)
+    return (time.perf_counter_ns() - start) / N
+
+
+def floor(n: int) -> None:
+    """Build such a Struct as `run.step` does, read the clock, append to a deque; n times."""
+    queue: deque[StepEvent] = deque()
     clock = time.monotonic_ns
-
-    def loop(n: int) -> None:
-        for i in range(n):
-            queue.append(Row(clock(), i, {"loss": 0.5, "accuracy": 0.9, "lr": 0.1}))
-
-    return per_call(loop)
+    for i in range(n):
+        queue.append(StepEvent(clock(), i, 0, 0, {"loss": 0.5, "accuracy": 0.9, "lr": 0.1}, 1))
 
 
 def struct_with_dict() -> float:
@@ -79,8 +77,12 @@ def struct_with_dict() -> float:
     return per_call(loop)
 
 
-def run_step(folder: Path, subscriptions: int = 0, warm: int = 0) -> float:
-    """Time `run.step` of three floats, back to back."""
+def run_step(folder: Path, subscriptions: int = 0, warm: int = 0) -> tuple[float, float, float]:
+    """Time `run.step` of three floats, back to back, in turn with the floor.
+
+    Returns:
+        ns a call, ns of the floor, and the median of their ratios, round by round.
+    """
     sinks = {
         f"idle{i}": {"sink": _ignore, "every": "1000000000 steps"} for i in range(subscriptions)
     }
@@ -96,9 +98,14 @@ def run_step(folder: Path, subscriptions: int = 0, warm: int = 0) -> float:
         loop(N)
         done += N
         run.flush(60)
-    result = per_call(loop, lambda: run.flush(60))
+    pairs = [
+        (one_round(loop, lambda: run.flush(60)), one_round(floor, lambda: run.flush(60)))
+        for _ in range(ROUNDS)
+    ]
     run.close()
-    return result
+    ratios = [ours / base for ours, base in pairs]
+    ours, base = zip(*pairs, strict=True)
+    return statistics.median(ours), statistics.median(base), statistics.median(ratios)
 
 
 def _ignore(event: eventlog.Event) -> None:
@@ -180,15 +187,19 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        base = floor()
         struct = struct_with_dict()
-        step = run_step(folder)
+        step, base, ratio = run_step(folder)
         row("floor: Struct + clock + deque.append", base, base, "floor")
-        row("run.step, three floats", step, base, "floor", "<= 3")
-        row("the same after 1e6 events", run_step(folder, warm=1_000_000), step, "run.step", "~ 1")
-        for n in (1, 8, 64):
-            what = f"the same, {n} subscriptions not due"
-            row(what, run_step(folder, subscriptions=n), step, "run.step", "~ 1")
+        table.add_row("run.step, three floats", f"{step:,.0f}", f"{ratio:.3g}", "floor", "<= 3")
+        for what, case in {
+            "after 1e6 events": run_step(folder, warm=1_000_000),
+            "1 subscription not due": run_step(folder, subscriptions=1),
+            "8 subscriptions not due": run_step(folder, subscriptions=8),
+            "64 subscriptions not due": run_step(folder, subscriptions=64),
+        }.items():
+            table.add_row(
+                f"the same, {what}", f"{case[0]:,.0f}", f"{case[2]:.3g}", "floor", "as above"
+            )
         peer = summary_writer(folder)
         if peer is not None:
             row("run.step", step, peer, "3 x SummaryWriter.add_scalar", "<= 0.02")
