@@ -118,7 +118,8 @@ class GatedLane:
             if key != lane.key:
                 ahead = self._next(columns, column, at)
                 if ahead > at:
-                    at = self._wait(events, keys, at, ahead)
+                    self._wait(events, keys, at, ahead)
+                    at = ahead
                     continue
                 self._drop()
                 self.gate.move(lane, key, events[at])
@@ -147,11 +148,9 @@ class GatedLane:
                 ahead = min(ahead, at if column is None else column.reaches(bound, at))
         return ahead
 
-    def _wait(self, events: list[Event], keys: list[Any], at: int, ahead: int) -> int:
-        """Pass by events of which none is due; returns the first one that decides again."""
+    def _wait(self, events: list[Event], keys: list[Any], at: int, ahead: int) -> None:
+        """Pass by events of which none is due, but for those of the last value."""
         last = keys[ahead - 1]
-        while ahead < len(keys) and keys[ahead] == last:
-            ahead += 1
         start = ahead - 1
         while start > at and keys[start - 1] == last:
             start -= 1
@@ -159,7 +158,6 @@ class GatedLane:
         self._held = events[start:ahead]
         self.lane.key = last
         self.lane.due = False
-        return ahead
 
     def pass_by(self, block: Block, columns: Columns | None) -> bool:
         """Take a block of this lane's events, unread, if it is plain that none can be due.

@@ -339,7 +339,7 @@ STEPS = [*["step"] * 30, *["again"] * 6]
 PLAIN = [
     STEPS,
     [*STEPS, "rewind", "epoch", "flush", "update", "finish"],
-    [*STEPS, *["lower"] * 5, "jump", *["late"] * 3],
+    [*STEPS, *["lower"] * 12, "jump", *["late"] * 3],
     ["again"] * 10 + ["step"],
     ["again", "again", "step"],
     [*["batch"] * 20, "update"],
@@ -587,12 +587,18 @@ def block_of(events: list[Event], stored: bool) -> Block:
 
 
 def blocks_of(events: list[Event], lengths: Sequence[int], stored: Sequence[bool]) -> list[Block]:
-    """Cut events into blocks, each of one attempt, of lengths that are taken in turn."""
+    """Cut events into blocks, each of one attempt, of lengths that are taken in turn.
+
+    If the first length is even, what is said about the run is in blocks of its own.
+    """
     blocks, at, turn = [], 0, 0
+    apart = (RunStarted, RunFinished) if lengths[0] % 2 == 0 else ()
     while at < len(events):
         end = min(len(events), at + lengths[turn % len(lengths)])
         while end > at + 1 and events[end - 1].attempt != events[at].attempt:
             end -= 1
+        run = next((i for i in range(at, end) if isinstance(events[i], apart)), end)
+        end = max(run, at + 1)
         blocks.append(block_of(events[at:end], stored[turn % len(stored)]))
         at, turn = end, turn + 1
     return blocks
@@ -770,7 +776,8 @@ def check_restart(
     whole = pull_all(case.subscribe(cache_of(blocks_of(events, *layout)), events), limits)
     if not whole:
         return
-    at = data.draw(st.integers(0, len(whole) - 1), label="crash after pull")
+    near_the_end = st.integers(max(0, len(whole) - 3), len(whole) - 1)
+    at = data.draw(near_the_end | st.integers(0, len(whole) - 1), label="crash after pull")
     before = whole[: at + 1]
     mark = travelled(before[-1].mark)
     second = case.subscribe(cache_of(blocks_of(events, *later)), events, start=mark.seq)

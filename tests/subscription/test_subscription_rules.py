@@ -240,9 +240,11 @@ def test_a_lower_step_is_not_a_rewind() -> None:
     assert passed(log(*timed), "10 steps or 5 s") == [50, 20, 60]
 
 
-def test_late_events_of_the_step_that_was_due_pass() -> None:
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 100])
+def test_late_events_of_the_step_that_was_due_pass(size: int) -> None:
     """Until another step is due."""
-    found = drain(Subscription(log(*steps(10, 11, 10, 12, 20, 10, 21)), every="10 steps"))
+    source = log(*steps(10, 11, 10, 12, 20, 10, 21), size=size)
+    found = drain(Subscription(source, every="10 steps"))
     assert [e.seq for e in found] == [0, 2, 4, 6]
 
 
@@ -594,3 +596,28 @@ def test_a_lane_that_begins_after_a_restart_knows_of_the_last_model_update() -> 
     second.restore(ready[-1].mark)
     assert [e.step for e in drain(whole)] == [6, 1, 31]
     assert [e.step for e in drain(second)] == [6, 1, 31]
+
+
+def test_of_blocks_that_were_passed_by_only_the_last_value_waits_over_a_restart() -> None:
+    """Their events are read again, and those of earlier values are left out again."""
+    blocks = [block(steps(0), 0), stored(steps(1, 2, 3, 3), 1), stored(steps(3, 3), 5)]
+    for pulls, expected in ((2, 4), (3, 6)):
+        source = _Damaged(blocks[:pulls], end=blocks[pulls - 1].end)
+        first = Subscription(source, every="10 steps")
+        ready = [r for _ in range(pulls) if (r := first.pull(scan=1)) is not None]
+        assert first.open == (4 if pulls == 2 else 6)
+        second = Subscription(source, every="10 steps")
+        second.restore(ready[-1].mark)
+        last = [e.seq for e in drain(second)]
+        assert last == [e.seq for e in drain(first)] == list(range(3, expected + 1))
+
+
+def test_a_value_that_goes_on_in_blocks_unread_waits_from_its_first_event_on() -> None:
+    """Some of its events were looked at, others were not; a restart needs them all."""
+    blocks = [block(steps(0, 1), 0), stored(steps(1, 1), 2), stored(steps(1), 4)]
+    source = _Damaged(blocks, end=5)
+    first = Subscription(source, every="10 steps")
+    ready = [r for _ in range(3) if (r := first.pull(scan=1)) is not None]
+    second = Subscription(source, every="10 steps")
+    second.restore(ready[-1].mark)
+    assert [e.seq for e in drain(second)] == [e.seq for e in drain(first)] == [1, 2, 3, 4]
