@@ -79,7 +79,11 @@ class GatedLane:
     def take(self, event: Event, out: list[Event]) -> None:
         """Take one more event; whatever passes now goes to `out`."""
         lane = self.lane
-        key = event.step if self._by_step else event.batch if self._by_batch else None
+        key: int | float | None = None
+        if self._by_step:
+            key = event.step
+        elif self._by_batch:
+            key = event.batch
         if key is None:
             key = self.gate.key_of(event)
         moves = key is None or key != lane.key

@@ -25,7 +25,7 @@ class Rejections:
         self.counts: dict[str, int] = {}
         self._strict = strict
         self._named: set[tuple[str, str]] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def add(self, rejected: Iterable[tuple[str, str, str]]) -> None:
         """Count (key, reason, advice) triples, and warn of each reason and key once.

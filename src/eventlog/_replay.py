@@ -23,8 +23,8 @@ from eventlog.exceptions import EventlogError
 from eventlog.keeping import Keeper
 from eventlog.log.archive import Log, open_log
 from eventlog.log.attempts import Attempts
-from eventlog.log.files import Damage
 from eventlog.log.follow import FollowSource
+from eventlog.log.segment_reader import Damage
 from eventlog.log.source import Source
 from eventlog.selection import Instant, Selection
 from eventlog.sinks.base import RunInfo, Sink

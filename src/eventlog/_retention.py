@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from eventlog.log.checkpoint import list_checkpoints
+from eventlog.log.checkpoint import confirmed_seqs
 from eventlog.log.seal import retire_segments
 
 __all__ = ["Retain", "Retention", "parse_retain"]
@@ -61,10 +61,10 @@ class Retention:
         """Remove what may go."""
         if self._retain == "all":
             return
-        seqs = {c.alias: c.seq for c in list_checkpoints(self._directory)}
-        floor = min((seqs.get(alias, 0) for alias in self._aliases()), default=2**63)
         keep = self._retain if isinstance(self._retain, int) else None
         try:
+            seqs = confirmed_seqs(self._directory)
+            floor = min((seqs.get(alias, 0) for alias in self._aliases()), default=2**63)
             removed = retire_segments(self._directory, floor, keep)
         except OSError as error:
             logger.warning("eventlog: old segments of %s stay: %s", self._directory, error)

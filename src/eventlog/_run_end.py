@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from eventlog.run import Run
 
 __all__ = ["all_runs", "current_run", "open_runs", "status_of", "uncaught"]
+
+FORK_PATIENCE = 2.0
+"""Seconds that a fork waits, at most, for sinks that are being opened."""
 
 open_runs: list[Run] = []
 all_runs: weakref.WeakSet[Run] = weakref.WeakSet()
@@ -31,8 +35,20 @@ def _abandon_runs() -> None:
     open_runs.clear()
 
 
+def _let_sinks_open() -> None:
+    """Give sinks that are being opened a moment, before a fork.
+
+    They import their trackers on threads of their own; a child that is forked in the middle of
+    an import finds that module's lock held for ever.
+    """
+    deadline = time.monotonic() + FORK_PATIENCE
+    for run in list(all_runs):
+        while run._is_opening() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_runs)
+    os.register_at_fork(before=_let_sinks_open, after_in_child=_abandon_runs)
 
 
 def uncaught() -> BaseException | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -10,11 +11,12 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from eventlog.delivery import SinkStatistics
-from eventlog.sidecar import SinkReport, read_status, status_path
+from eventlog.sidecar import SidecarStatus, SinkReport, read_status
 
 __all__ = ["Supervisor"]
 
@@ -22,6 +24,8 @@ logger = logging.getLogger("eventlog")
 
 RESTARTS = 5
 FIRST_PAUSE = 0.5
+SETTLED = 60.0
+"""Seconds after which an earlier death of the process is forgotten."""
 
 
 class Supervisor:
@@ -31,24 +35,32 @@ class Supervisor:
         run_dir: The run's directory.
         rank: Whose log it follows.
         aliases: The sinks that it runs.
+        attempt: With which the run begins: the process leaves later runs' attempts to theirs.
         linger: How long it may go on after the run's end.
     """
 
     def __init__(
-        self, run_dir: Path, rank: int, aliases: Sequence[str], linger: float = 600.0
+        self,
+        run_dir: Path,
+        rank: int,
+        aliases: Sequence[str],
+        *,
+        attempt: int,
+        linger: float = 600.0,
     ) -> None:
         self.aliases = tuple(aliases)
         self._run_dir = run_dir
         self._rank = rank
+        self._attempt = attempt
         self._linger = linger
         self._process: subprocess.Popen[bytes] | None = None
+        self._status: SidecarStatus | None = None
         self._ending = threading.Event()
         self._gone = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eventlog-sidecar", daemon=True)
 
     def start(self) -> None:
         """Start the process, in the background."""
-        status_path(self._run_dir, self._rank).unlink(missing_ok=True)
         self._thread.start()
 
     @property
@@ -61,15 +73,17 @@ class Supervisor:
         """Start, wait, start again; also reaps the process, so that no zombie stays."""
         failures = 0
         while True:
+            begun = time.monotonic()
+            code: int | OSError
             try:
                 self._process = self._spawn()
             except OSError as error:
-                logger.warning("eventlog: the sidecar cannot be started: %s", error)
+                code = error
+            else:
+                code = self._process.wait()
+            if code in (0, 1):  # it ended by itself, and says how each sink is
                 break
-            code = self._process.wait()
-            if code in (0, 1, 2):  # it ended by itself, and says how each sink is
-                break
-            failures += 1
+            failures = 1 if time.monotonic() - begun > SETTLED else failures + 1
             if failures > RESTARTS:
                 logger.warning(
                     "eventlog: the sidecar died %d times (last: %s); the rest is delivered by: "
@@ -90,12 +104,12 @@ class Supervisor:
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "eventlog.sidecar", str(self._run_dir.absolute())]
         command += ["--rank", str(self._rank), "--linger", str(self._linger)]
+        command += ["--parent", str(os.getpid()), "--attempt", str(self._attempt)]
         for alias in self.aliases:
             command += ["--sink", alias]
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-        output = self._run_dir / f"sidecar-{self._rank}.log"
-        with output.open("ab") as file:
+        with self._open_output() as file:
             # a session of its own: a Ctrl-C at the terminal is the trainer's affair
             return subprocess.Popen(  # noqa: S603 - our own module, arguments as a list
                 command,
@@ -106,9 +120,21 @@ class Supervisor:
                 start_new_session=True,
             )
 
+    def _open_output(self) -> BinaryIO:
+        with contextlib.suppress(OSError):
+            return (self._run_dir / f"sidecar-{self._rank}.log").open("ab")
+        return open(os.devnull, "ab")  # the directory was removed, or cannot be written
+
+    def _read_status(self) -> SidecarStatus | None:
+        """Return what our own process said last: that of an earlier attempt may still be there."""
+        status = read_status(self._run_dir, self._rank)
+        if status is not None and status.parent == os.getpid():
+            self._status = status
+        return self._status
+
     def report(self, alias: str) -> SinkReport:
         """Return how a sink is, as the process said last."""
-        status = read_status(self._run_dir, self._rank)
+        status = self._read_status()
         found = None if status is None else status.sinks.get(alias)
         if found is None:
             return SinkReport(state="failed" if self._gone.is_set() else "waiting")

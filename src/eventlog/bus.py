@@ -103,6 +103,7 @@ class EventBus:
         self._delivered: anyio.Event | None = None
         self._delivering: anyio.CancelScope | None = None
         self._close_timeout = close_timeout
+        self._status: Status = "finished"
 
     async def __aenter__(self) -> EventBus:
         if self._recorder is not None:
@@ -119,7 +120,7 @@ class EventBus:
                 keys=spec.keys,
                 start=recorder.source.end,
             )
-            port = Port(spec.alias, sink, subscription, self._info, status="finished")
+            port = Port(spec.alias, sink, subscription, self._info, status=lambda: self._status)
             self._delivery.add(port)
         self._delivered = anyio.Event()
         self._delivering = anyio.CancelScope(shield=True)
@@ -172,8 +173,7 @@ class EventBus:
     async def _close(self, status: Status) -> None:
         if self._recorder is None or self._delivery is None:
             raise ClosedError("an EventBus is open inside its 'async with' block only")
-        for port in self._delivery.ports.values():
-            port.status = status
+        self._status = status
         timeout = self._close_timeout
         try:
             with anyio.move_on_after(timeout):

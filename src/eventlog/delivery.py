@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
 
@@ -119,6 +119,17 @@ class SinkStatistics:
     position: int = 0
 
 
+class _Counted(NamedTuple):
+    """The counts of one moment."""
+
+    read: int
+    delivered: int
+    filtered: int
+    dead: int
+    in_flight: int
+    lost: int
+
+
 class _GivenUpError(Exception):
     """Delivery to this sink ends; the reason was noted."""
 
@@ -139,7 +150,7 @@ class Port:
         flush_every: Seconds after which what was written is flushed.
         batch: Most events given to the sink at once.
         progress: Called after each flush and at the end, for whoever waits.
-        status: What the sink is closed with when the source ends without a `RunFinished`.
+        status: What the sink is closed with when it is given no `RunFinished`; asked then.
     """
 
     def __init__(
@@ -157,7 +168,7 @@ class Port:
         flush_every: float = FLUSH_EVERY,
         batch: int = BATCH,
         progress: Callable[[], None] = lambda: None,
-        status: Status = "killed",
+        status: Callable[[], Status] = lambda: "killed",
     ) -> None:
         self.alias = alias
         self.sink = sink
@@ -185,12 +196,16 @@ class Port:
         self._async = is_async(sink)
         self._unconfirmed: Mark | None = None
         self._last_mark: Mark | None = None
+        self._done_at = -1
         self._flushed_at = 0.0
         self._unflushed = False
         self._waker: Waker
         self._source_closed: Callable[[], bool] = lambda: False
         self._in_flight = 0
-        self.status: Status = status
+        self._delivered = 0
+        self._counted = _Counted(0, 0, 0, 0, 0, 0)
+        self._status = status
+        self._told: Status | None = None
 
     @property
     def finished(self) -> bool:
@@ -199,22 +214,32 @@ class Port:
 
     def statistics(self) -> SinkStatistics:
         """Account for what was read."""
-        sub = self.subscription
-        read, filtered = sub.read, sub.filtered
-        in_flight = self._in_flight + sub.open
+        counted = self._counted
         return SinkStatistics(
-            read=read,
-            delivered=read - filtered - in_flight - self.dead,
-            filtered=filtered,
-            dead=self.dead,
-            in_flight=in_flight,
-            lost=sub.lost,
+            read=counted.read,
+            delivered=counted.delivered,
+            filtered=counted.filtered,
+            dead=counted.dead,
+            in_flight=counted.in_flight,
+            lost=counted.lost,
             retries=self.retries,
             unshown=dict(self.sink.unshown),
             refusal=self.refusal,
             state=self.state,
             error=self.error,
             position=self.confirmed,
+        )
+
+    def _count(self) -> None:
+        """Publish the counts of now, all of one moment: others read them from other threads."""
+        sub = self.subscription
+        self._counted = _Counted(
+            sub.read,
+            self._delivered,
+            sub.filtered,
+            self.dead,
+            self._in_flight + sub.open,
+            sub.lost,
         )
 
     async def run(self, source: Source) -> None:
@@ -224,6 +249,9 @@ class Port:
         unlisten = source.listen(waker)
         try:
             await self._go_on()
+            if self._nothing_left(source):
+                self.state = "closed"
+                return
             await self._open()
             await self._deliver(source, waker)
             await self._close()
@@ -241,7 +269,10 @@ class Port:
         if self._keeper is not None:
             self._keeper.close()
         if self._dead_letters is not None:
-            self._dead_letters.close()
+            try:
+                self._dead_letters.close()
+            except OSError as error:
+                self._note(error)
 
     async def _go_on(self) -> None:
         """Start where the sink has been before, once no other process delivers to it."""
@@ -249,6 +280,8 @@ class Port:
             try:
                 self._keeper = self._make_keeper()
             except BlockingIOError as error:
+                if self._source_closed():
+                    self._give_up(error)
                 self._note(error)
                 await anyio.sleep(WAIT_FOR_OTHER)
             except OSError as error:
@@ -262,6 +295,11 @@ class Port:
         self.confirmed = self.flushed_to = mark.seq
         self._resumed = checkpoint.sink
         self._last_mark = mark
+        self._done_at = checkpoint.passed if checkpoint.done else -1
+
+    def _nothing_left(self, source: Source) -> bool:
+        """Whether the sink was closed after it had been given all that this source has."""
+        return source.closed and self._done_at >= source.end
 
     async def _open(self) -> None:
         failures = 0
@@ -285,23 +323,34 @@ class Port:
 
     async def _deliver(self, source: Source, waker: Waker) -> None:
         self._flushed_at = anyio.current_time()
+        failures = 0
         while True:
             ended = source.closed
-            ready = self.subscription.pull(self._batch)
+            try:
+                ready = self.subscription.pull(self._batch)
+            except OSError as error:
+                # a disk that cannot be read, or no descriptor left: the events are still there
+                failures = await self._pause(failures + 1, error)
+                continue
+            failures = self._read_again(failures)
             if ready is None:
                 if ended:
+                    self._count()
                     return
                 await self._idle(waker)
                 continue
             if ready.events:
                 self._in_flight = len(ready.events)
+                self._count()
                 await self._write(ready.events)
+                self._delivered += self._in_flight
                 self._in_flight = 0
                 for event in ready.events:
                     if type(event) is RunFinished:
-                        self.status = event.status
+                        self._told = event.status
                     elif type(event) is RunStarted:
-                        self.status = "killed"
+                        self._told = None
+            self._count()
             self._unconfirmed = ready.mark
             self._unflushed = True
             due = anyio.current_time() - self._flushed_at >= self._flush_every
@@ -311,6 +360,12 @@ class Port:
                 await self._flush()
             # other tasks of this loop get their turn, also when there is always more to read
             await anyio.lowlevel.checkpoint()
+
+    def _read_again(self, failures: int) -> int:
+        if failures:
+            self.state = "open"
+            self.error = None
+        return 0
 
     async def _idle(self, waker: Waker) -> None:
         """Wait for more; what was written is flushed when nothing comes for a while."""
@@ -360,10 +415,12 @@ class Port:
             self.dead += 1
             self.refusal = f"{type(error).__name__}: {error}"
             self._in_flight -= 1
+            self._count()
             if self._dead_letters is not None:
                 try:
                     self._dead_letters.add(events)
                 except (OSError, LogError) as problem:
+                    self.refusal += f" (and it could not be set aside: {problem})"
                     self._note(problem)
             return
         half = len(events) // 2
@@ -381,6 +438,11 @@ class Port:
             return
         self.flushed_to = self.subscription.cursor
         self._unflushed = False
+        if self._dead_letters is not None:
+            try:
+                self._dead_letters.sync()
+            except OSError as error:
+                self._note(error)
         if self.sink.confirms in ("write", "flush"):
             self._confirm()
         self._progress()
@@ -403,7 +465,11 @@ class Port:
             )
         try:
             await self._call(self.sink.flush, "flush")
-            await self._call(partial(self.sink.close, self.status), "close")
+            self.flushed_to = self.subscription.cursor
+            if self.sink.confirms != "close":
+                self._confirm()
+            status = self._told or self._status()
+            await self._call(partial(self.sink.close, status), "close")
         except SinkTimeoutError as error:
             self._give_up(error)
         except Exception as error:

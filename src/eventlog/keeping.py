@@ -9,8 +9,10 @@ from typing import Any
 
 from eventlog._names import safe_name
 from eventlog.events import Event
+from eventlog.exceptions import LogError
 from eventlog.log.checkpoint import Checkpoint, CheckpointFile, checkpoint_path
 from eventlog.log.copy import LogCopy
+from eventlog.log.files import FileReader
 from eventlog.recorder import rank_directory
 from eventlog.sinks.base import Sink
 from eventlog.subscription import Mark
@@ -99,18 +101,44 @@ class DeadLetters:
         self._copy: LogCopy | None = None
 
     def add(self, events: Sequence[Event]) -> None:
-        """Keep events; made when the first one comes.
+        """Keep events; made when the first one comes. One that is kept already is kept once.
 
         Raises:
             LogError, OSError: They cannot be kept.
         """
+        directory = rank_directory(self.directory, self._rank)
         if self._copy is None:
-            directory = rank_directory(self.directory, self._rank)
             self._copy = LogCopy(directory, rank=self._rank, **self._identity)
+        # after a crash a batch comes again, of which some were set aside
+        for event in events:
+            if event.seq < self._copy.end and not _is_there(directory, event):
+                raise LogError(
+                    f"event {event.seq} is refused after later ones: {directory} cannot hold it"
+                )
         self._copy.write(events)
 
-    def close(self) -> None:
-        """End the log."""
+    def sync(self) -> None:
+        """Bring what was kept to the disk.
+
+        Raises:
+            OSError: It may not be there.
+        """
         if self._copy is not None:
-            self._copy.close()
-            self._copy = None
+            self._copy.sync()
+
+    def close(self) -> None:
+        """End the log.
+
+        Raises:
+            OSError: What was kept last may not be on the disk.
+        """
+        if self._copy is not None:
+            copy, self._copy = self._copy, None
+            copy.close()
+
+
+def _is_there(directory: Path, event: Event) -> bool:
+    block = FileReader(directory).read(event.seq)
+    return block is not None and any(
+        kept.seq == event.seq and kept.attempt == event.attempt for kept in block.events()
+    )

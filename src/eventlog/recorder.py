@@ -25,10 +25,11 @@ from eventlog.events import BatchEvent, EpochEvent, Event, StepEvent
 from eventlog.exceptions import CodecError, LogError
 from eventlog.log.blobs import BlobStore
 from eventlog.log.checkpoint import highest_seq
-from eventlog.log.files import Segment, last_valid_seq, latched_events, list_segments
+from eventlog.log.files import last_valid_seq
 from eventlog.log.inbox import Inbox
 from eventlog.log.layout import Content
 from eventlog.log.live import LiveSource
+from eventlog.log.segment_reader import Segment, latched_events, list_segments
 from eventlog.log.segments import OS_FILES, Files
 from eventlog.log.source import TailCache
 from eventlog.log.writer import SEGMENT_BYTES, LogWriter, Writer
@@ -84,6 +85,7 @@ class Recorder:
         self.pid = os.getpid()
         self._abandoned = False
         self._held: FileLock | None = None
+        self._moved: Callable[[], None] = lambda: None
         first_seq, last_attempt = 0, 0
         latched: list[Event] = []
         log: LogWriter | None = None
@@ -138,6 +140,7 @@ class Recorder:
 
         Nothing can be done where somebody else was faster; the writer goes on.
         """
+        self._moved()
         old = self._held
         if old is not None and self.run_dir is not None:
             with contextlib.suppress(OSError, LogError):
@@ -193,6 +196,10 @@ class Recorder:
         if size > _SMALL:
             return self.inbox.put(Sized(event, size), size=size, reserved=reserved)
         return self.inbox.put(event, reserved=reserved)
+
+    def on_move(self, then: Callable[[], None]) -> None:
+        """Have `then` called, on the writer's thread, after the directory had to be made again."""
+        self._moved = then
 
     def on_rotation(self, then: Callable[[], None]) -> None:
         """Have `then` called, on the writer's thread, each time a segment was sealed."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import logging
 import os
 import threading
@@ -21,16 +23,18 @@ from eventlog._counters import Counters
 from eventlog._due import Dues
 from eventlog._names import safe_name
 from eventlog._provenance import provenance
-from eventlog._retention import Retain, Retention
+from eventlog._retention import Retain, Retention, parse_retain
 from eventlog._run_end import all_runs, current_run, open_runs, status_of, uncaught
 from eventlog._run_media import MediaMethods
 from eventlog._run_places import choose_run, write_manifest
 from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle
 from eventlog._run_values import RunConfig, RunSummary
+from eventlog._sieve import Sieve
 from eventlog._supervisor import Supervisor
 from eventlog._values import plain_in_place
+from eventlog._wake import Wake
 from eventlog.cadence.gate import Gate
-from eventlog.cadence.window import Reduce
+from eventlog.cadence.window import Reduce, Reduction
 from eventlog.clock import monotonic_ns
 from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry
 from eventlog.events import (
@@ -136,6 +140,15 @@ class Run(MediaMethods):
         _check_steps_per_epoch(steps_per_epoch)
         if not isinstance(close_timeout, int | float) or not close_timeout >= 0:
             raise TypeError(f"close_timeout must be seconds, not {close_timeout!r}")
+        if not isinstance(deadlines, Deadlines) or not isinstance(retry, Retry):
+            raise TypeError("deadlines and retry must be a Deadlines and a Retry")
+        if not isinstance(segment_bytes, int) or segment_bytes < 1:
+            raise ValueError(f"segment_bytes must be an integer from 1, not {segment_bytes!r}")
+        parse_retain(retain)
+        # also where there is no sink to take them
+        Sieve(None, every, None, None)
+        if reduce is not None:
+            Reduction(reduce)
         specs = select_sinks(sinks, every, reduce)
         values = plain_config(config)
         self._record = None if record is None else Gate(record)
@@ -157,6 +170,7 @@ class Run(MediaMethods):
         self._report: CloseReport | None = None
         self._closing = threading.RLock()
         self._ending = False
+        self._said_end = False
         self._failed: dict[str, SinkHandle] = {}
         # before anything is made on disk: a sink that cannot be had must leave nothing behind
         made, isolated = self._make_sinks(specs)
@@ -182,18 +196,24 @@ class Run(MediaMethods):
         self._items = recorder.inbox.items
         self._append = self._items.append
         if self.dir is not None and not resumed:
-            write_manifest(self.dir, {"run_id": self.id, "project": project, "name": self.name})
+            self._write_manifest(self.dir)
         self._delivery = Delivery(recorder.source)
-        self._progress = threading.Event()
+        self._progress = Wake()
+        self._delivered = threading.Event()
         self._supervisor: Supervisor | None = None
         if self.dir is not None:
             write_plan(self.dir, specs)
+            recorder.on_move(partial(self._describe, self.dir, specs))
             if isolated:
-                self._supervisor = Supervisor(self.dir, 0, isolated)
+                self._supervisor = Supervisor(self.dir, 0, isolated, attempt=recorder.attempt)
         for spec, sink in made:
             self._delivery.add(self._port(spec, sink, deadlines, retry))
         self._put_reserved(self._started())
         recorder.start()
+        # on this thread: a child that is forked while another thread imports cannot import that
+        # module itself, ever
+        with contextlib.suppress(ImportError):
+            importlib.import_module("anyio._backends._asyncio")
         self._thread = threading.Thread(target=self._deliver, name="eventlog-delivery", daemon=True)
         self._thread.start()
         if self._supervisor is not None:
@@ -223,9 +243,21 @@ class Run(MediaMethods):
                 self._fail(spec.alias, error)
         return made, isolated
 
+    def _write_manifest(self, run_dir: Path) -> None:
+        names = {"run_id": self.id, "project": self.project, "name": self.name}
+        write_manifest(run_dir, names)
+
+    def _describe(self, run_dir: Path, specs: list[SinkSpec]) -> None:
+        """Say again which run it is and what its sinks are, in a directory made anew."""
+        try:
+            self._write_manifest(run_dir)
+            write_plan(run_dir, specs)
+        except OSError as error:
+            logger.warning("eventlog: %s cannot be described: %s", run_dir, error)
+
     def _aliases(self) -> list[str]:
         isolated = () if self._supervisor is None else self._supervisor.aliases
-        return [*self._delivery.ports, *isolated]
+        return [*self._delivery.ports, *isolated, *self._failed]
 
     def _fail(self, alias: str, error: Exception) -> None:
         """Go on without a sink: a plugin that is broken costs its own points, not the training."""
@@ -259,6 +291,7 @@ class Run(MediaMethods):
             dead_letters=dead_letters,
             rate=spec.rate,
             progress=self._progress.set,
+            status=lambda: self._status or "killed",
         )
 
     def _info(self, alias: str, state: dict[str, Any]) -> RunInfo:
@@ -295,6 +328,7 @@ class Run(MediaMethods):
             anyio.run(self._delivery.run)
         except Exception:
             logger.exception("eventlog: delivery ended; the log goes on")
+        self._delivered.set()
         self._progress.set()
 
     # -- logging ------------------------------------------------------------------------------
@@ -547,6 +581,13 @@ class Run(MediaMethods):
             self._refuse_foreign()
         self._recorder.inbox.put(event, reserved=True)
 
+    def _is_opening(self) -> bool:
+        """Whether a sink may be importing its tracker on a thread of this process just now."""
+        if self._recorder.foreign or self._delivered.is_set():
+            return False
+        ports = self._delivery.ports.values()
+        return any(port.state in ("waiting", "opening") for port in ports)
+
     def _abandon(self) -> None:
         """Become harmless: this is a forked child's copy."""
         self._recorder.abandon()
@@ -637,7 +678,7 @@ class Run(MediaMethods):
             left = None if deadline is None else deadline - time.monotonic()
             if all(port.finished or port.flushed_to >= seq for port in ports):
                 break
-            if (left is not None and left <= 0) or not self._thread.is_alive():
+            if (left is not None and left <= 0) or self._delivered.is_set():
                 break
             # more than one thread may wait here, each clearing the mark
             self._progress.wait(0.1 if left is None else min(left, 0.1))
@@ -676,6 +717,15 @@ class Run(MediaMethods):
         logger.warning("eventlog: what was logged by now could not be synced")
         return False
 
+    def _unconfirmed(self) -> dict[str, int]:
+        """Return what is not safe with sinks that keep nothing until they are closed."""
+        end = self._recorder.source.end
+        return {
+            alias: end - port.confirmed
+            for alias, port in self._delivery.ports.items()
+            if port.sink.confirms == "close" and port.state != "closed" and port.confirmed < end
+        }
+
     def close(self, status: Status = "finished", timeout: float | None = None) -> CloseReport:
         """End the run: write everything, deliver everything, close the sinks. May be called twice.
 
@@ -695,10 +745,27 @@ class Run(MediaMethods):
                 return self._report
             if self._ending:
                 # a signal's handler has come in between: who was interrupted goes on and ends it
-                return CloseReport(False, False, self._remaining(None))
+                remaining = self._remaining(None)
+                return CloseReport(False, self._recorder.source.closed, remaining)
             self._ending = True
-            timeout = self._close_timeout if timeout is None else timeout
-            deadline = time.monotonic() + timeout
+            try:
+                timeout = self._close_timeout if timeout is None else timeout
+                self._report = report = self._end(status, error, timeout)
+            finally:
+                # interrupted, it can be closed again
+                self._ending = False
+            atexit.unregister(self._at_exit)
+            if self in open_runs:
+                open_runs.remove(self)
+        self._say_what_is_left(report, timeout)
+        return report
+
+    def _end(self, status: Status, error: str | None, timeout: float) -> CloseReport:
+        """Write and deliver everything, as far as there is time."""
+        self._status = status
+        deadline = time.monotonic() + timeout
+        if not self._said_end:
+            self._said_end = True
             self._put_reserved(
                 RunFinished(
                     status=status,
@@ -707,23 +774,25 @@ class Run(MediaMethods):
                     **self._axes(None, None),
                 )
             )
-            written = self._recorder.stop(timeout)
-            self._thread.join(max(0.0, deadline - time.monotonic()))
-            if self._supervisor is not None:
-                self._supervisor.end(deadline)
-            remaining = self._remaining(None)
-            degraded = self._recorder.writer.statistics().degraded
-            self._report = report = CloseReport(
-                written and not remaining and degraded is None, written and not degraded, remaining
-            )
-            self._status = status
-            atexit.unregister(self._at_exit)
-            if self in open_runs:
-                open_runs.remove(self)
-        self._say_what_is_left(report, timeout)
-        return report
+        written = self._recorder.stop(timeout)
+        # not join(): interrupted, it takes a thread that runs for one that has ended (bpo-45274)
+        self._delivered.wait(max(0.0, deadline - time.monotonic()))
+        if self._supervisor is not None:
+            self._supervisor.end(deadline)
+        remaining = self._remaining(None) | self._unconfirmed()
+        degraded = self._recorder.writer.statistics().degraded
+        return CloseReport(
+            written and not remaining and degraded is None, written and not degraded, remaining
+        )
 
     def _say_what_is_left(self, report: CloseReport, timeout: float) -> None:
+        for alias, port in self._delivery.ports.items():
+            if not port.finished and alias not in report.left:
+                logger.warning(
+                    "eventlog: sink %r has taken everything, but has not closed after %g s",
+                    alias,
+                    timeout,
+                )
         for alias, n in report.left.items():
             logger.warning(
                 "eventlog: sink %r has not taken %d events by the end (%s)%s",

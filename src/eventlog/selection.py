@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeAlias
 
 from eventlog.events import Event
@@ -15,6 +16,8 @@ Instant: TypeAlias = datetime | str | float | int
 """A datetime, ISO 8601 text (local time unless it says otherwise), or seconds since 1970."""
 
 _Range: TypeAlias = tuple[Any, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def instant(value: Instant) -> int:
@@ -32,9 +35,14 @@ def instant(value: Instant) -> int:
                 f"a time must be as in 2026-01-31T12:00:00 (ISO 8601), not {value!r}"
             ) from None
     if isinstance(value, datetime):
-        return int(value.astimezone(UTC).timestamp() * 1e9)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return int(value * 1e9)
+        # by whole microseconds: a float of seconds is some hundred nanoseconds off
+        return (value.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value * 10**9
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"a time must be finite, not {value!r}")
+        return round(value * 1e9)
     raise TypeError(f"a time must be a datetime, a text or seconds, not {value!r}")
 
 
@@ -74,8 +82,8 @@ class Selection:
         epochs: _Range | None = None,
         time: tuple[Instant | None, Instant | None] | None = None,
     ) -> None:
-        self._steps = _range("steps", steps)
-        self._epochs = _range("epochs", epochs)
+        self._steps = _numbers("steps", _range("steps", steps))
+        self._epochs = _numbers("epochs", _range("epochs", epochs))
         first, stop = _range("time", time)
         self._time = (
             None if first is None else instant(first),
@@ -115,6 +123,13 @@ def _range(name: str, given: Any) -> _Range:
         return (None, None)
     if not isinstance(given, tuple) or len(given) != 2:
         raise TypeError(f"{name} must be a pair (first, stop), either of them None, not {given!r}")
+    return given
+
+
+def _numbers(name: str, given: _Range) -> _Range:
+    for bound in given:
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float)):
+            raise TypeError(f"{name} must be a pair of numbers or None, not {given!r}")
     return given
 
 

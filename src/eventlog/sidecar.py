@@ -12,6 +12,7 @@ or, after the training process died, when what is in the log is delivered or `li
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
@@ -31,7 +32,6 @@ from eventlog.exceptions import EventlogError, SinkError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.archive import Log, open_log
 from eventlog.log.follow import FollowSource
-from eventlog.log.source import Source
 from eventlog.recorder import rank_directory
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.plan import read_plan
@@ -43,6 +43,9 @@ logger = logging.getLogger("eventlog")
 
 LINGER = 600.0
 REPORT_EVERY = 0.1
+REPORT_ANYWAY = 1.0
+BROKEN = 70
+"""Exit code after a fault of ours: it is worth another try."""
 
 
 class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,9 +60,15 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the delivering process says of itself, in a file that it replaces as things change."""
+    """What the delivering process says of itself, in a file that it replaces as things change.
+
+    Attributes:
+        pid: Its own.
+        parent: Of the process that started it for its run; None when it was started by hand.
+    """
 
     pid: int
+    parent: int | None = None
     sinks: dict[str, SinkReport] = {}
 
 
@@ -78,7 +87,7 @@ def read_status(run_dir: Path, rank: int) -> SidecarStatus | None:
 
 def plan_ports(
     log: Log,
-    source: Source,
+    source: FollowSource,
     aliases: Collection[str] | None = None,
     *,
     deadlines: Deadlines = DEADLINES,
@@ -88,7 +97,7 @@ def plan_ports(
 
     Args:
         log: The run's.
-        source: Where events come from.
+        source: Where events come from, and how the run ended.
         aliases: Which sinks; all that were kept when None.
         deadlines, retry: For the sinks.
 
@@ -126,6 +135,7 @@ def plan_ports(
                     rank=log.rank,
                 ),
                 rate=spec.rate,
+                status=lambda: source.status,
             )
         )
     return ports, failed
@@ -142,6 +152,8 @@ async def deliver_plan(
     aliases: Collection[str] | None = None,
     *,
     follow: bool = True,
+    parent: int | None = None,
+    attempt: int | None = None,
     linger: float = LINGER,
     deadlines: Deadlines = DEADLINES,
     retry: Retry = RETRY,
@@ -153,6 +165,8 @@ async def deliver_plan(
         log: The run's.
         aliases: Which sinks; all that were kept when None.
         follow: Whether to wait for a run that still goes on; otherwise what is there now.
+        parent, attempt: The process that writes the log, where this one is its child, and with
+            which attempt it began; see `FollowSource`.
         linger: Most seconds after the end of the log.
         deadlines, retry: For the sinks.
         report: Told how the sinks are, when that changes.
@@ -160,7 +174,8 @@ async def deliver_plan(
     Returns:
         What each sink took.
     """
-    source = FollowSource(log.directory, writer_lives=None if follow else lambda: False)
+    lives = None if follow else lambda: False
+    source = FollowSource(log.directory, writer_lives=lives, parent=parent, attempt=attempt)
     source.look()
     ports, failed = plan_ports(log, source, aliases, deadlines=deadlines, retry=retry)
     delivery = Delivery(source)
@@ -179,7 +194,7 @@ async def deliver_plan(
     return {port.alias: port.statistics() for port in ports}
 
 
-async def _limit(source: Source, linger: float, scope: anyio.CancelScope) -> None:
+async def _limit(source: FollowSource, linger: float, scope: anyio.CancelScope) -> None:
     """End everything when the log has ended and `linger` seconds have passed."""
     waker = Waker()
     unlisten = source.listen(waker)
@@ -206,6 +221,7 @@ class _Reporter:
         }
         self._report = report
         self._last: dict[str, SinkReport] | None = None
+        self._said_at = 0.0
 
     def now(self) -> None:
         if self._report is None:
@@ -220,9 +236,11 @@ class _Reporter:
                 flushed_to=port.flushed_to,
                 statistics=msgspec.to_builtins(port.statistics()),
             )
-        if reports != self._last:
+        # also now and then without news: the file may have been removed, or be somebody else's
+        if reports != self._last or time.monotonic() - self._said_at > REPORT_ANYWAY:
             self._report(reports)
             self._last = reports
+            self._said_at = time.monotonic()
 
     async def run(self) -> None:
         while True:
@@ -230,13 +248,26 @@ class _Reporter:
             await anyio.sleep(REPORT_EVERY)
 
 
-def _write_status(path: Path, sinks: dict[str, SinkReport]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(msgspec.json.encode(SidecarStatus(pid=os.getpid(), sinks=sinks)))
-        os.replace(temporary, path)
-    except OSError as error:
-        logger.warning("eventlog: %s cannot be written: %s", path, error)
+class _StatusFile:
+    """Where the process says how it is; a disk that does not take it is mentioned once."""
+
+    def __init__(self, path: Path, parent: int | None) -> None:
+        self._path = path
+        self._parent = parent
+        self._failed = False
+
+    def write(self, sinks: dict[str, SinkReport]) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        status = SidecarStatus(pid=os.getpid(), parent=self._parent, sinks=sinks)
+        try:
+            temporary.write_bytes(msgspec.json.encode(status))
+            os.replace(temporary, self._path)
+        except OSError as error:
+            if not self._failed:
+                logger.warning("eventlog: %s cannot be written: %s", self._path, error)
+            self._failed = True
+            with contextlib.suppress(OSError):
+                temporary.unlink()
 
 
 def _wait_for_log(run_dir: Path, rank: int, seconds: float) -> Log:
@@ -256,7 +287,12 @@ def _wait_for_log(run_dir: Path, rank: int, seconds: float) -> Log:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the delivering process; returns its exit code: 0 when every sink took everything."""
+    """Run the delivering process.
+
+    Returns:
+        Its exit code: 0 when every sink took everything, 1 when one did not, 2 when the log or
+        the plan cannot be read, `BROKEN` after a fault of ours.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m eventlog.sidecar",
         description="Deliver a run's log to its sinks, from where they are, until the run ends.",
@@ -264,24 +300,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--sink", action="append", help="an alias; all that were kept by default")
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--attempt", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--linger", type=float, default=LINGER, help="seconds after the run's end")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     try:
         log = _wait_for_log(options.run_dir, options.rank, 10.0)
-        path = status_path(log.run_dir, log.rank)
+        status = _StatusFile(status_path(log.run_dir, log.rank), options.parent)
         statistics = anyio.run(
             partial(
                 deliver_plan,
                 log,
                 options.sink,
+                parent=options.parent,
+                attempt=options.attempt,
                 linger=options.linger,
-                report=partial(_write_status, path),
+                report=status.write,
             )
         )
     except EventlogError as error:
         print(f"eventlog: {error}", file=sys.stderr)
         return 2
+    except Exception:
+        logger.exception("eventlog: the sidecar failed")
+        return BROKEN
     return 0 if all(s.state == "closed" for s in statistics.values()) else 1
 
 

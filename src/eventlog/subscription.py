@@ -141,13 +141,21 @@ class Subscription:
 
         Returns:
             None when nothing could be read.
+
+        Raises:
+            OSError: The log cannot be read just now; nothing was handed out.
         """
         out: list[Event] = []
         flush = False
         start = self.cursor
         ended = self._source.closed
         while len(out) < limit and self.cursor - start < scan and not flush:
-            block = self._next_block()
+            try:
+                block = self._next_block()
+            except OSError:
+                if self.cursor == start and not out:
+                    raise
+                break  # first what was read
             if block is None:
                 break
             if block.attempt != self._attempt:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from eventlog import Run
+from eventlog.log.checkpoint import Checkpoint, CheckpointFile, checkpoint_path
 
 from .conftest import Cli, damage, segment_of
 
@@ -69,3 +70,42 @@ def test_damage_is_told_in_bytes(cli: Cli, run_dir: Path) -> None:
     assert result.exit_code == 0
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("damage")]
     assert "bytes at" in line
+
+
+def test_a_sink_that_has_everything_is_complete(cli: Cli, tmp_path: Path) -> None:
+    """Its position is the log's end; an object cannot be made again, which is said as well."""
+    got: list[object] = []
+    with Run("p", dir=tmp_path, sinks={"mine": got.append}) as run:
+        run.step(loss=1.0)
+    (sink,) = json.loads(cli("info", run.dir, "--json").stdout)["sinks"]
+    assert sink["alias"] == "mine"
+    assert (sink["position"], sink["lag"], sink["done"], sink["complete"]) == (3, 0, True, True)
+    assert (sink["kept"], sink["state"], sink["dead"]) == (False, None, 0)
+    (line,) = [x for x in cli("info", run.dir).stdout.splitlines() if x.startswith("mine ")]
+    assert line.split() == ["mine", "3", "0", "0", "complete", "(given", "as", "an", "object)"]
+
+
+def test_the_delivering_process_is_heard(cli: Cli, run_dir: Path) -> None:
+    """What it said last of a sink that lacks something, with its error."""
+    (run_dir / "sinks.json").write_text('{"far": {"name": "far"}}')
+    report = {"state": "retrying", "error": "UnavailableError:\n down", "url": "http://x"}
+    status = {"pid": 1, "sinks": {"far": report}}
+    (run_dir / "rank-0" / "sidecar.json").write_text(json.dumps(status))
+    (line,) = [x for x in cli("info", run_dir).stdout.splitlines() if x.startswith("far ")]
+    assert " ".join(line.split()) == ("far 0 48 0 retrying: UnavailableError: down -> http://x")
+
+
+def test_a_sink_whose_target_changed_is_there_for_each(cli: Cli, run_dir: Path) -> None:
+    """A position belongs to what is written to."""
+    (run_dir / "sinks.json").write_text('{"far": {"name": "far"}}')
+    for target, seq in (("there", 48), ("elsewhere", 7)):
+        file = CheckpointFile(checkpoint_path(run_dir / "rank-0", "far", target))
+        file.save(
+            Checkpoint(alias="far", fingerprint=target, seq=seq, done=target == "there"), sync=False
+        )
+        file.close()
+    lines = [x.split() for x in cli("info", run_dir).stdout.splitlines() if x.startswith("far ")]
+    assert lines == [
+        ["far", "(there)", "48", "0", "0", "complete"],
+        ["far", "(elsewhere)", "7", "41", "0", "behind"],
+    ]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
+import os
+import re
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from eventlog import Run
+from eventlog import Run, open_log
 from eventlog._replay import Progress, ReplayReport
 from eventlog.cli import replay as command
 from eventlog.delivery import SinkStatistics
@@ -45,6 +50,24 @@ class Picky(Sink):
         if any("acc" in event.values for event in batch):
             raise RefusedError("no accuracy,\\nplease")
 '''
+
+SLOW = """
+import time
+from eventlog import Sink
+
+class Slow(Sink):
+    name = "slow"
+
+    def open(self, run):
+        run.directory.mkdir(parents=True, exist_ok=True)
+        self.path = run.directory / "seqs.txt"
+
+    def write(self, batch):
+        with self.path.open("a") as file:
+            file.writelines(f"{event.seq}\\n" for event in batch)
+        print("written", flush=True)
+        time.sleep(0.02)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -195,3 +218,89 @@ def test_without_a_terminal_lines_come_every_few_seconds(
         "eventlog: 5,000 of 10,000 events, 1,000/s, 5 s left",
         "eventlog: 10,000 of 10,000 events, 1,000/s",
     ]
+
+
+def test_a_part_of_the_run_is_replayed(cli: Cli, run_dir: Path, tmp_path: Path) -> None:
+    """By steps, epochs and time; what is said about the run comes in any case."""
+
+    def seqs(*part: str) -> list[int]:
+        out = tmp_path / "-".join(("out", *part)).replace(":", "_")
+        result = cli("replay", run_dir, "--sink", "lines", "--dir", out, *part)
+        assert result.exit_code == 0, result.stderr
+        _, *lines = (out / "lines/lines.txt").read_text().splitlines()
+        return [int(line.split()[0]) for line in lines]
+
+    events = {event.seq: event for event in open_log(run_dir).events()}
+    found = seqs("--steps", "10:20")
+    assert found == [0, *(s for s, e in events.items() if 10 <= (e.step or 0) < 20), 47]
+    assert len(found) == 2 + 11
+    found = seqs("--epochs", "3:")
+    assert found == [0, *(s for s, e in events.items() if 0 < s < 47 and (e.epoch or 0) >= 3), 47]
+    when = datetime.datetime.fromtimestamp(events[20].wall / 1e9, datetime.UTC)
+    late = (when + datetime.timedelta(days=1)).isoformat()
+    assert seqs("--time", f"{late}..") == [0, 47]
+    assert len(seqs("--time", f"..{late}")) == 48
+
+
+def test_a_part_that_is_none_is_wrong_usage(cli: Cli, run_dir: Path) -> None:
+    """One line says what it must be."""
+    for part, said in (
+        (["--steps", "10"], "--steps must be A:B"),
+        (["--epochs", "2:1"], "--epochs must end after it starts"),
+        (["--time", "noon.."], "ISO 8601"),
+        (["--speed", "0"], "speed must be greater than 0"),
+    ):
+        result = cli("replay", run_dir, "--sink", "lines", *part)
+        assert result.exit_code == 2
+        assert said in result.stderr
+
+
+def test_run_and_sink_must_be_said(cli: Cli, run_dir: Path) -> None:
+    """Unless it is about what is pending."""
+    assert "RUN is missing" in cli("replay").stderr
+    result = cli("replay", run_dir)
+    assert result.exit_code == 2
+    assert "--sink is missing: eventlog replay RUN --sink NAME" in result.stderr
+
+
+def test_a_pace_can_be_given(cli: Cli, run_dir: Path) -> None:
+    """A thousand times as fast as it was logged is soon over."""
+    result = cli("replay", run_dir, "--sink", "lines", "--speed", 1000)
+    assert result.exit_code == 0, result.stderr
+    assert "lines: complete, 48 events" in result.stdout
+
+
+def test_a_run_that_is_over_can_be_followed(cli: Cli, run_dir: Path) -> None:
+    """To its end, which is at once."""
+    result = cli("replay", run_dir, "--sink", "lines", "--follow")
+    assert result.exit_code == 0, result.stderr
+    assert "lines: complete, 48 events" in result.stdout
+
+
+def test_ctrl_c_leaves_it_resumable(cli: Cli, make_run: MakeRun, tmp_path: Path) -> None:
+    """The line says how to go on; what was confirmed does not come again."""
+    run_dir = make_run(steps=20_000)
+    (tmp_path / "slowly.py").write_text(SLOW)
+    command = [sys.executable, "-m", "eventlog", "replay", str(run_dir), "--sink", "slowly:Slow"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.readline() == "written\n"
+        assert child.stdout.readline() == "written\n"
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=50) == 130
+        said = child.stderr.read()
+    (out,) = re.findall(
+        r"interrupted; to go on where it stopped, say the same with (--dir .*)", said
+    )
+    done = subprocess.run(
+        [*command, *out.split()], capture_output=True, text=True, env=environment, check=True
+    )
+    assert ": complete, " in done.stdout
+    (path,) = (run_dir / "replays").rglob("seqs.txt")
+    seqs = [int(line) for line in path.read_text().splitlines()]
+    assert sorted(set(seqs)) == list(range(22_004))
+    assert len(seqs) <= 22_004 + 512, "at most one batch comes again"

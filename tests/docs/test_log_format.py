@@ -132,7 +132,7 @@ def superseded(events: list[dict[str, Any]]) -> set[int]:
     spans: dict[tuple[int, str], list[int]] = {}
     for event in events:
         if event["type"] == "rewound":
-            step, last = event["to_step"], -1
+            step, last = event["to_step"], 2**63
         elif event["type"] in ABOUT_THE_RUN or event.get("step") is None:
             continue
         else:

@@ -10,7 +10,8 @@ import pytest
 
 from eventlog.events import Event, StepEvent
 from eventlog.log import open_log
-from eventlog.log.files import Damage, FileReader, list_segments
+from eventlog.log.files import FileReader
+from eventlog.log.segment_reader import Damage, list_segments
 from eventlog.log.segments import OsFiles
 from eventlog.log.stored import StoredSource
 from eventlog.log.writer import WriterStatistics

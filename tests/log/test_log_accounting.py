@@ -501,7 +501,7 @@ def test_a_fault_in_the_writer_costs_what_it_must_and_is_counted(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("eventlog.log.writer.pack_block", broken)
+    monkeypatch.setattr("eventlog.log.log_writer.pack_block", broken)
     for _ in range(4):
         book.blocks(1, 5)
         book.statistics()

@@ -16,8 +16,9 @@ from eventlog.codec import encode_events
 from eventlog.events import Event, StepEvent, TextEvent
 from eventlog.exceptions import NotALogError
 from eventlog.log import open_log
-from eventlog.log.files import Damage, FileReader, Segment, list_segments, segment_path
+from eventlog.log.files import FileReader
 from eventlog.log.layout import FILE_MAGIC, HEADER_SIZE, BlockKind, Codec, Content, pack_block
+from eventlog.log.segment_reader import Damage, Segment, list_segments, segment_path
 
 Read = Callable[[Path], tuple[list[Event], list[Damage]]]
 

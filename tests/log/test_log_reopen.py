@@ -13,8 +13,8 @@ from eventlog import _platform
 from eventlog.events import StepEvent
 from eventlog.exceptions import LogError
 from eventlog.log import open_log
-from eventlog.log.files import Segment
 from eventlog.log.layout import BlockKind
+from eventlog.log.segment_reader import Segment
 from eventlog.recorder import Recorder
 
 

@@ -21,10 +21,11 @@ from eventlog.events import (
     UnknownEvent,
 )
 from eventlog.log import open_log
-from eventlog.log.files import Segment, last_valid_seq
+from eventlog.log.files import last_valid_seq
 from eventlog.log.inbox import Inbox
 from eventlog.log.layout import BlockKind, Content
 from eventlog.log.records import ClockPair, Gap, SegmentHeader, decode_record
+from eventlog.log.segment_reader import Segment
 from eventlog.log.source import TailCache
 from eventlog.log.writer import LogWriter, Writer
 from eventlog.testing import FakeClock

@@ -87,7 +87,7 @@ def test_the_latest_value_of_each_step_comes_once(
     reach: dict[tuple[str, int], tuple[int, int]] = {}
     for event in events:
         if isinstance(event, Rewound):
-            reach["step", event.attempt] = (event.to_step, -1)
+            reach["step", event.attempt] = (event.to_step, 2**63)
         elif event.step is not None:
             logged.setdefault((event.axis, event.step), []).append(event.attempt)
             low, high = reach.get((event.axis, event.attempt), (event.step, event.step))

@@ -600,8 +600,8 @@ def test_a_lane_that_begins_after_a_restart_knows_of_the_last_model_update() -> 
 
 def test_of_blocks_that_were_passed_by_only_the_last_value_waits_over_a_restart() -> None:
     """Their events are read again, and those of earlier values are left out again."""
-    blocks = [block(steps(0), 0), stored(steps(1, 2, 3, 3), 1), stored(steps(3, 3), 5)]
     for pulls, expected in ((2, 4), (3, 6)):
+        blocks = [block(steps(0), 0), stored(steps(1, 2, 3, 3), 1), stored(steps(3, 3), 5)]
         source = _Damaged(blocks[:pulls], end=blocks[pulls - 1].end)
         first = Subscription(source, every="10 steps")
         ready = [r for _ in range(pulls) if (r := first.pull(scan=1)) is not None]

@@ -10,6 +10,8 @@ import typer
 
 from eventlog._version import __version__
 from eventlog.cli.cat import cat
+from eventlog.cli.compact import compact
+from eventlog.cli.export import export
 from eventlog.cli.info import info
 from eventlog.cli.ls import ls
 from eventlog.cli.plot import plot
@@ -51,7 +53,7 @@ _COMMANDS: list[tuple[Any, str, str]] = [
     ),
     (
         info,
-        """Say what a run's log is about and what it holds.
+        """Say what a run's log is about, what it holds, and where its sinks are.
 
         Metrics are counted by what the latest attempt says of each step.""",
         "eventlog info runs/mnist --no-metrics",
@@ -65,8 +67,10 @@ _COMMANDS: list[tuple[Any, str, str]] = [
     ),
     (
         tail,
-        "Show a run's last events, as the console sink prints them.",
-        "eventlog tail runs/mnist -n 20",
+        """Show a run's last events, as the console sink prints them.
+
+        With -f also what comes, until the run ends, 0, or ends otherwise or dies, 1.""",
+        "eventlog tail -f runs/mnist --type epoch -n 20",
     ),
     (
         verify,
@@ -76,11 +80,30 @@ _COMMANDS: list[tuple[Any, str, str]] = [
         "eventlog verify runs/mnist",
     ),
     (
+        compact,
+        """Rewrite a run's log in less space, segment by segment; it is read as before.
+
+        A segment that is being written is left as it is, and so is a damaged one: exits with 1
+        then.""",
+        "eventlog compact runs/mnist --codec zlib",
+    ),
+    (
         replay,
         """Bring a run's log into sinks, whatever the sinks of the run were.
 
+        With --pending into the run's own sinks, what these still lack.
+
         Exits with 1 when a sink did not take everything, or the log is damaged.""",
-        "eventlog replay runs/mnist --sink tensorboard --every '10 steps'",
+        "eventlog replay runs/mnist --sink tensorboard --every '10 steps'\n"
+        "eventlog replay --pending runs",
+    ),
+    (
+        export,
+        """Write a run's values into a file, as a table: .jsonl, .csv or .parquet.
+
+        A row a value, or with --wide a row a step. NaN is NaN; what is not there is null, or
+        empty. Exits with 1 when the log is damaged.""",
+        "eventlog export runs/mnist -o mnist.csv --wide --type step",
     ),
     (
         plot,
@@ -118,9 +141,10 @@ def _make() -> typer.Typer:
     )
     made.callback()(_main)
     for command, text, example in _COMMANDS:
-        made.command(
-            command.__name__, help=f"{inspect.cleandoc(text)}\n\n\b\nExample:\n  {example}"
-        )(command)
+        shown = example.replace("\n", "\n  ")
+        made.command(command.__name__, help=f"{inspect.cleandoc(text)}\n\n\b\nExample:\n  {shown}")(
+            command
+        )
     return made
 
 

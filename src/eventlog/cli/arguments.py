@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 __all__ = [
+    "EpochsOption",
     "EveryOption",
     "JsonOption",
     "KeysOption",
@@ -16,10 +18,17 @@ __all__ = [
     "ReduceOption",
     "RunArgument",
     "StartOption",
+    "StepsOption",
+    "TimeOption",
     "TypeOption",
+    "parse_epochs",
     "parse_options",
     "parse_reduce",
+    "parse_steps",
+    "parse_time",
 ]
+
+N = TypeVar("N", int, float)
 
 RunArgument = Annotated[
     Path,
@@ -65,6 +74,25 @@ ReduceOption = Annotated[
         help="What becomes of the values in between: mean, or KEY=max for some. Repeatable.",
     ),
 ]
+StepsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--steps", metavar="A:B", help="Only steps from A on and before B; either may be left out."
+    ),
+]
+EpochsOption = Annotated[
+    str | None,
+    typer.Option("--epochs", metavar="A:B", help="Only epochs from A on and before B; likewise."),
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time",
+        metavar="FROM..TO",
+        help="Only what was logged from FROM on and before TO: 2026-01-31T12:00, local time unless "
+        "it says otherwise; either may be left out.",
+    ),
+]
 StartOption = Annotated[int, typer.Option("--start", metavar="SEQ", min=0, help="The first seq.")]
 
 
@@ -89,6 +117,55 @@ def parse_reduce(given: list[str] | None) -> str | dict[str, str] | None:
         return everything
     # the first rule that matches holds, so the one for all comes last
     return rules if everything is None else rules | {"*": everything}
+
+
+def parse_steps(text: str | None) -> tuple[int | None, int | None] | None:
+    """Return what ``--steps A:B`` says, the open ends as None.
+
+    Raises:
+        ValueError: It is no range, or an empty one.
+    """
+    return _parse_range("--steps", text, int)
+
+
+def parse_epochs(text: str | None) -> tuple[float | None, float | None] | None:
+    """Return what ``--epochs A:B`` says; see `parse_steps`."""
+    return _parse_range("--epochs", text, float)
+
+
+def _parse_range(
+    name: str, text: str | None, number: Callable[[str], N]
+) -> tuple[N | None, N | None] | None:
+    if text is None:
+        return None
+    first, colon, stop = text.partition(":")
+    try:
+        if not colon or text == ":":
+            raise ValueError
+        low, high = (number(end) if end else None for end in (first, stop))
+    except ValueError:
+        example = "A:B, as in 100:200, 100: or :200"
+        raise ValueError(f"{name} must be {example}, not {text!r}") from None
+    if low is not None and high is not None and not low < high:
+        raise ValueError(f"{name} must end after it starts, not {text!r}")
+    return low, high
+
+
+def parse_time(text: str | None) -> tuple[str | None, str | None] | None:
+    """Return what ``FROM..TO`` says, the open ends as None.
+
+    Raises:
+        ValueError: It is no range.
+    """
+    if text is None:
+        return None
+    first, dots, stop = text.partition("..")
+    if not dots or text == "..":
+        raise ValueError(
+            "--time must be FROM..TO, as in 2026-01-31T12:00..2026-01-31T13:00, or one of them "
+            f"with the dots, not {text!r}"
+        )
+    return first.strip() or None, stop.strip() or None
 
 
 def parse_options(sinks: list[str], given: list[str] | None) -> dict[str, dict[str, Any] | None]:

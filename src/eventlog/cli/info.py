@@ -21,6 +21,7 @@ from eventlog.cli.output import (
     write_json,
     write_table,
 )
+from eventlog.cli.places import Place, places_of
 from eventlog.cli.runs import open_run
 from eventlog.events import UnknownEvent, event_tag
 from eventlog.log.archive import Log, LogSummary
@@ -43,15 +44,26 @@ def info(
     log = open_run(run, rank)
     about = log.run_info()
     summary = log.summary()
+    places = places_of(log)
     types, found = _read(log) if metrics else (None, None)
     if json:
-        write_json(_document(log, about, summary, types, found))
+        write_json(_document(log, about, summary, types, found) | {"sinks": _listed(places)})
         return
     console = Terminal()
     table = Table.grid(padding=(0, 2))
     for name, text in _lines(log, about, summary, types):
         table.add_row(Text(name, style="bold"), Text(text, overflow="fold"))
     console.print(table)
+    if places:
+        console.print()
+        write_table(
+            ["sink", "position", "lag", "refused", "state"],
+            [
+                (_name(p, places), f"{p.position:,}", f"{p.lag:,}", f"{p.dead:,}", _state(p))
+                for p in places
+            ],
+            right=["position", "lag", "refused"],
+        )
     if found:
         console.print()
         write_table(
@@ -62,6 +74,28 @@ def info(
             ],
             right=["count", "last", "at"],
         )
+
+
+def _name(place: Place, places: list[Place]) -> str:
+    """Return the alias, with the target where there are several of it."""
+    alone = sum(p.alias == place.alias for p in places) == 1
+    return place.alias if alone or not place.target else f"{place.alias} ({place.target})"
+
+
+def _state(place: Place) -> str:
+    if place.whole:
+        state = "complete"
+    elif place.state in (None, "closed"):
+        state = "behind" if place.lag else "has everything, not closed"
+    else:
+        state = str(place.state)
+    error = "" if place.whole or place.error is None else f": {' '.join(place.error.split())}"
+    object_ = "" if place.kept else " (given as an object)"
+    return f"{state}{error}{object_}" + (f" -> {place.url}" if place.url else "")
+
+
+def _listed(places: list[Place]) -> list[dict[str, Any]]:
+    return [place._asdict() | {"complete": place.whole} for place in places]
 
 
 def _read(log: Log) -> tuple[dict[str, int], list[dict[str, Any]]]:

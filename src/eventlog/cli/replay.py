@@ -6,29 +6,34 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eventlog.cli.arguments import (
+    EpochsOption,
     EveryOption,
     KeysOption,
     RankOption,
     ReduceOption,
-    RunArgument,
     StartOption,
+    StepsOption,
+    TimeOption,
     TypeOption,
+    parse_epochs,
     parse_options,
     parse_reduce,
+    parse_steps,
+    parse_time,
 )
-from eventlog.cli.outcome import FOUND_WRONG, note, reported
+from eventlog.cli.outcome import FOUND_WRONG, INTERRUPTED, note, reported
 from eventlog.cli.output import Terminal, duration
 from eventlog.cli.runs import open_run
 from eventlog.clock import monotonic_ns
 
 if TYPE_CHECKING:
+    from eventlog._replay import Part, ReplayReport
     from eventlog._replay import Progress as Progressed
-    from eventlog._replay import ReplayReport
 
 __all__ = ["replay"]
 
@@ -37,13 +42,37 @@ _LINE_EVERY = 5.0
 
 @reported
 def replay(
-    run: RunArgument,
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's directory, or one that holds runs: the newest of them is taken; with "
+            "--pending all of them are.",
+            show_default=False,
+        ),
+    ] = None,
     sinks: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--sink", metavar="NAME", help="A sink's name; see: eventlog sinks. Repeatable."
         ),
-    ],
+    ] = None,
+    pending: Annotated[
+        bool,
+        typer.Option(
+            "--pending",
+            help="Deliver to the run's own sinks, as it had them, what they still lack.",
+        ),
+    ] = False,
+    patience: Annotated[
+        float,
+        typer.Option(
+            "--patience",
+            metavar="SECONDS",
+            min=0,
+            help="With --pending: when to give up a sink that cannot be reached.",
+        ),
+    ] = 60.0,
     options: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="NAME.key=value", help="An option of a sink. Repeatable."),
@@ -53,6 +82,22 @@ def replay(
     types: TypeOption = None,
     keys: KeysOption = None,
     start: StartOption = 0,
+    steps: StepsOption = None,
+    epochs: EpochsOption = None,
+    time: TimeOption = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Go on with a run that is still written, until it ends."),
+    ] = False,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            "--speed",
+            metavar="X",
+            help="1 for the pace at which it was logged, 10 for ten times as fast.",
+            show_default="as fast as it is taken",
+        ),
+    ] = None,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -76,24 +121,63 @@ def replay(
     rank: RankOption = None,
 ) -> None:
     """Bring a run's log into sinks."""
-    from eventlog._replay import replay as replay_log
+    part: Part = {
+        "types": types or None,
+        "keys": keys or None,
+        "start": start,
+        "steps": parse_steps(steps),
+        "epochs": parse_epochs(epochs),
+        "time": parse_time(time),
+        "latest": not all_attempts,
+        "follow": follow,
+        "speed": speed,
+        "every": every,
+        "reduce": parse_reduce(reduce),
+    }
+    if pending:
+        told = {name for name, value in part.items() if value not in (None, False, 0)} - {"latest"}
+        if told or options or directory or all_attempts or not resume:
+            raise ValueError("--pending takes only RUN, --sink, --rank and --patience")
+        _pending(run or Path("runs"), rank, sinks or [], patience)
+        return
+    if run is None or not sinks:
+        missing = "RUN" if run is None else "--sink"
+        raise ValueError(f"{missing} is missing: eventlog replay RUN --sink NAME")
+    _replay(run, rank, parse_options(sinks, options), directory, resume, part)
 
-    chosen = parse_options(sinks, options)
+
+def _pending(path: Path, rank: int | None, sinks: list[str], patience: float) -> None:
+    from eventlog.cli.pending import deliver_pending
+
+    try:
+        whole = deliver_pending(path, rank, sinks, patience)
+    except KeyboardInterrupt:
+        note("interrupted; the same command goes on where it stopped")
+        raise typer.Exit(INTERRUPTED) from None
+    if not whole:
+        raise typer.Exit(FOUND_WRONG)
+
+
+def _replay(
+    run: Path,
+    rank: int | None,
+    sinks: dict[str, dict[str, Any] | None],
+    directory: Path | None,
+    resume: bool,
+    part: Part,
+) -> None:
+    from eventlog import _replay as replays
+
     log = open_run(run, rank)
-    with _progress() as progress:
-        report = replay_log(
-            log,
-            chosen,
-            every=every,
-            reduce=parse_reduce(reduce),
-            types=types or None,
-            keys=keys or None,
-            start=start,
-            dir=directory,
-            resume=resume,
-            latest=not all_attempts,
-            progress=progress,
-        )
+    directory = directory or replays._replay_directory(log)
+    try:
+        with _progress() as progress:
+            report = replays.replay(
+                log, sinks, dir=directory, resume=resume, progress=progress, **part
+            )
+    except KeyboardInterrupt:
+        note(f"interrupted; to go on where it stopped, say the same with --dir {directory}")
+        raise typer.Exit(INTERRUPTED) from None
     _say(report)
     if any(sink.state != "closed" for sink in report.sinks.values()):
         note(f"to go on where it stopped, say the same with --dir {report.directory}")

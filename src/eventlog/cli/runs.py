@@ -11,7 +11,7 @@ from typing import Any
 from eventlog.cli.outcome import note
 from eventlog.exceptions import NotALogError
 from eventlog.log.archive import Log, open_log
-from eventlog.log.files import Segment, list_segments
+from eventlog.log.segment_reader import Segment, list_segments
 
 __all__ = ["choose_run", "find_runs", "manifest", "open_run", "ranks_of", "started"]
 

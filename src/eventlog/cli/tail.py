@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from eventlog.cli.arguments import RankOption, RunArgument
-from eventlog.cli.outcome import reported
+from eventlog import _platform
+from eventlog.cli.arguments import EveryOption, KeysOption, RankOption, RunArgument, TypeOption
+from eventlog.cli.outcome import FOUND_WRONG, note, reported
 from eventlog.cli.runs import open_run
-from eventlog.events import Event
+from eventlog.events import Event, RunFinished, RunStarted, Status
 from eventlog.log.archive import Log
+from eventlog.log.follow import FollowSource
+from eventlog.log.layout import Content
+from eventlog.log.source import Block
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.console import ConsoleSink
+from eventlog.subscription import Subscription
 
 __all__ = ["tail"]
+
+_PAUSE = 0.05
 
 
 @reported
@@ -25,25 +34,92 @@ def tail(
     lines: Annotated[
         int, typer.Option("-n", "--lines", metavar="N", min=1, help="How many events.")
     ] = 10,
+    follow: Annotated[
+        bool,
+        typer.Option("-f", "--follow", help="Go on with what comes, until the run ends or dies."),
+    ] = False,
+    types: TypeOption = None,
+    keys: KeysOption = None,
+    every: EveryOption = None,
     rank: RankOption = None,
 ) -> None:
     """Show the last events, one a line."""
     log = open_run(run, rank)
     sink = ConsoleSink(file=sys.stdout)
     sink.open(RunInfo(run_id=log.run_dir.name, replayed=True))
-    events = _last(log, lines)
+    choice = {"types": types or None, "keys": keys or None, "every": every}
+    if follow:
+        ended = _follow(log, sink, lines, choice)
+        note(f"the run {'died without a word' if ended == 'killed' else f'has ended: {ended}'}")
+        if ended != "finished":
+            raise typer.Exit(FOUND_WRONG)
+        return
+    _, events = _last(log, lines, choice)
+    _show(sink, events)
+
+
+def _show(sink: ConsoleSink, events: list[Event]) -> None:
     if events:
         sink.write(events)
     sink.flush()
 
 
-def _last(log: Log, n: int) -> list[Event]:
-    """Return the last n events, reading from further back where that was too few."""
+def _last(log: Log, n: int, choice: dict[str, Any]) -> tuple[int, list[Event]]:
+    """Return the last n events, and where they were read from: further back if need be.
+
+    A cadence is due by what came before, so that everything is read for it.
+    """
     end = log.source().end
-    back = n
+    back = end if choice["every"] is not None else n
     while True:
         start = max(0, end - back)
-        found = deque(log.events(start=start), maxlen=n)
+        found = deque(log.events(start=start, **choice), maxlen=n)
         if len(found) == n or start == 0:
-            return list(found)
+            return start, list(found)
         back *= 4
+
+
+class _Following(FollowSource):
+    """A log that is followed from a place on.
+
+    Attributes:
+        status: As the run said last; "killed" where it has not.
+    """
+
+    def __init__(self, directory: Path, start: int) -> None:
+        super().__init__(directory)
+        self._end = start
+        self.status: Status = "killed"
+
+    def _note_end(self, block: Block) -> None:
+        super()._note_end(block)
+        if block.flags & Content.RUN:
+            for event in block.events():
+                if isinstance(event, RunFinished):
+                    self.status = event.status
+                elif isinstance(event, RunStarted):
+                    self.status = "killed"
+
+
+def _follow(log: Log, sink: ConsoleSink, n: int, choice: dict[str, Any]) -> str:
+    """Show the last events and all that come; returns how the run ended."""
+    # no cadence: what it holds back at the end of what is there now may come at once
+    start, _ = _last(log, n, choice)
+    source = _Following(log.directory, start)
+    subscription = Subscription(source, start=start, **choice)
+    source.look()
+    recent: deque[Event] = deque(maxlen=n)
+    while (ready := subscription.pull()) is not None:
+        recent += ready.events
+    _show(sink, list(recent))
+    while not source.closed:
+        # asked before looking: what was written before a death is seen after it
+        lives = _platform.lock_is_held(log.directory / "lock")
+        found = source.look()
+        if not found and not lives:
+            source.close()
+        while (ready := subscription.pull()) is not None:
+            _show(sink, ready.events)
+        if not found and lives:
+            time.sleep(_PAUSE)
+    return source.status

@@ -18,8 +18,8 @@ from eventlog.codec import decode_events
 from eventlog.events import BlobRef, Event
 from eventlog.exceptions import CodecError
 from eventlog.log.archive import Log
-from eventlog.log.files import Damage, Scanned, Segment, block_fault, list_segments
 from eventlog.log.layout import BlockKind, Content
+from eventlog.log.segment_reader import Damage, Scanned, Segment, block_fault, list_segments
 
 __all__ = ["Verified", "verify", "verify_log"]
 

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from eventlog import _platform
+from eventlog._export import long_frame, read, wide_frame
 from eventlog.cadence.window import Reduce
 from eventlog.events import (
     ConfigUpdated,
@@ -22,7 +23,10 @@ from eventlog.events import (
 )
 from eventlog.exceptions import CodecError, NotALogError
 from eventlog.log.attempts import Attempts
-from eventlog.log.files import (
+from eventlog.log.layout import BlockKind
+from eventlog.log.records import Gap, SegmentHeader, decode_record
+from eventlog.log.seek import Seeker
+from eventlog.log.segment_reader import (
     Damage,
     Scanned,
     Segment,
@@ -30,9 +34,8 @@ from eventlog.log.files import (
     latched_events,
     list_segments,
 )
-from eventlog.log.layout import BlockKind
-from eventlog.log.records import Gap, SegmentHeader, decode_record
 from eventlog.log.stored import StoredSource
+from eventlog.selection import Instant, instant
 from eventlog.sinks.base import RunInfo
 from eventlog.subscription import Every, Subscription
 
@@ -83,6 +86,7 @@ class Log:
         self.run_dir = run_dir
         self.rank = rank
         self.ranks = ranks
+        self._seeker: Seeker | None = None
 
     def source(self) -> StoredSource:
         """Return what a `Subscription` reads from: the events that the log holds now."""
@@ -154,6 +158,74 @@ class Log:
             start=start,
             attempts=Attempts.scan(self.directory) if latest else None,
         )
+
+    def frame(
+        self,
+        *,
+        types: Collection[type[Event] | str] | None = None,
+        keys: Collection[str] | None = None,
+        latest: bool = True,
+        wide: bool = False,
+    ) -> dict[str, list[Any]]:
+        """Return the values as columns, for ``pandas.DataFrame`` and its like.
+
+        `polars.DataFrame` and `pyarrow.table` take them as they are, too. Numbers are floats, NaN
+        and infinities among them; what is not there is None. All of it is in memory: for a large
+        log, ``eventlog export`` writes a file.
+
+        Args:
+            types: Event types (or tags) to take; all when None.
+            keys: Glob patterns of value names to keep.
+            latest: What the latest attempt says of each step, or all attempts.
+            wide: A row a step and a column a key, in the order of the steps; of several values for
+                one key at one step, the last one. As it is, a row a value: ``key``, and ``value``
+                or, for texts, ``text``.
+
+        Example::
+
+            import pandas
+            frame = pandas.DataFrame(open_log("runs/digits").frame(keys=["loss"], wide=True))
+            frame.plot(x="step", y="loss")
+        """
+        attempts = Attempts.scan(self.directory) if latest else None
+        events = read(self.source(), types=types, keys=keys, attempts=attempts)
+        return wide_frame(events, keys) if wide else long_frame(events, keys)
+
+    def seek(
+        self, *, step: int | None = None, epoch: float | None = None, time: Instant | None = None
+    ) -> int:
+        """Return the seq of the first event at or after a step, an epoch or a time.
+
+        ``log.events(start=log.seek(step=1000))`` goes on from there. Steps are those of the axis
+        "step". After rewinds and resumes several attempts have covered a step or an epoch: the
+        latest one is meant, and its first such event in the order of the log; a rewind covers all
+        from there on. What is said about the run itself is at no step and no epoch. Epochs are
+        expected to ascend in an attempt.
+
+        Args:
+            step: As in `Event.step`; of the next step that there is, where nothing covers it.
+            epoch: Whole or fractional; likewise.
+            time: A datetime, an ISO 8601 text or seconds since 1970; in the order of the log.
+
+        Returns:
+            The seq; the one after the last event where nothing comes any more.
+
+        Raises:
+            ValueError: Not one of the three was given, or `time` is no time.
+            TypeError: One is of no such type.
+        """
+        given = {"step": step, "epoch": epoch, "time": time}
+        names = [name for name, value in given.items() if value is not None]
+        if len(names) != 1:
+            raise ValueError(f"seek takes one of step, epoch and time, not {len(names)} of them")
+        seeker = self._seeker = self._seeker or Seeker(self.directory)
+        if time is not None:
+            return seeker.time(instant(time))
+        (name,) = names
+        value: Any = given[name]
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise TypeError(f"{name} must be a number, not {value!r}")
+        return seeker.step(value) if name == "step" else seeker.epoch(value)
 
     def header(self) -> SegmentHeader | None:
         """Return the newest segment's header that can be read."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from eventlog.codec import decode_events
 from eventlog.events import Event, Rewound
 from eventlog.exceptions import CodecError
-from eventlog.log.files import Scanned, Segment, list_segments
-from eventlog.log.layout import BlockKind, Content, content_of
+from eventlog.log.layout import MAX_STEP, BlockKind, Content, content_of
+from eventlog.log.segment_reader import Scanned, Segment, list_segments
 from eventlog.log.source import Block
 
 __all__ = ["Attempts"]
@@ -22,9 +22,9 @@ _Spans = dict[tuple[int, str], tuple[int, int]]
 class Attempts:
     """The attempts of a log, and what the later ones took the place of.
 
-    On each axis an attempt takes the place of earlier ones from its first step to its last one.
-    A rewind says where it starts: what was logged there and after, up to where the new attempt
-    got, is superseded even where the new one logged less often. What lies after that stays.
+    On each axis an attempt takes the place of earlier ones from its first step to its last one,
+    also where it logged less often; what lies after that stays. A rewind says more: what was
+    logged from there on is void, as in trackers that purge, however far the new attempt gets.
 
     Args:
         spans: (first, last) step by (attempt, axis).
@@ -44,7 +44,10 @@ class Attempts:
         """Read the spans off a log: off its block headers, but for named axes and rewinds."""
         spans: _Spans = {}
         for _, path in list_segments(directory):
-            segment = Segment(path)
+            try:
+                segment = Segment(path)
+            except FileNotFoundError:  # retired between the listing and now
+                continue
             if segment.header is not None:
                 _scan_segment(segment, segment.header.attempt, spans)
             segment.close()
@@ -115,8 +118,8 @@ def _events(segment: Segment, block: Scanned) -> list[Event]:
 
 def _extend(spans: _Spans, attempt: int, event: Event) -> None:
     if isinstance(event, Rewound):
-        # a start without an end: it covers what the new attempt reaches
-        _widen(spans, (attempt, "step"), event.to_step, -1)
+        # training never got where it had been: what lies after it is void, reached again or not
+        _widen(spans, (attempt, "step"), event.to_step, MAX_STEP)
     elif event.step is not None and content_of(type(event)) is not Content.RUN:
         _widen(spans, (attempt, event.axis), event.step, event.step)
 

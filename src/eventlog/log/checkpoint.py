@@ -2,15 +2,19 @@
 
 A checkpoint belongs to an alias and to what its sink writes to; another target starts afresh. One
 process at a time may hold it. A slot is whole when its checksum holds; the newer whole slot counts,
-so that a crash in the middle of a write costs at most that write.
+so that a crash in the middle of a write costs at most that write. A new file takes its room at once:
+a disk that is full later takes what is written over it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +23,22 @@ import msgspec
 from eventlog import _platform
 from eventlog._names import safe_name
 
-__all__ = ["Checkpoint", "CheckpointFile", "checkpoint_path", "highest_seq", "list_checkpoints"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointFile",
+    "checkpoint_path",
+    "confirmed_seqs",
+    "highest_seq",
+    "list_checkpoints",
+]
 
 _MAGIC = b"ECP1"
 _HEAD = struct.Struct("<4sIQI")  # magic, length, generation, crc32 of generation and payload
 SLOT = 64 * 1024
 """Bytes between the slots; the file is sparse, and a slot takes what it holds."""
+
+_ROOM = 4096
+"""Bytes that each slot of a new file takes at once."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,15 +79,36 @@ class CheckpointFile:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        # on a file of its own: whoever looks at the checkpoint would let go of the lock with it
-        self._lock = _platform.FileLock(path.with_suffix(".lock"))
-        if not self._lock.acquire():
-            raise BlockingIOError(f"{path} is held by another delivery")
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        self._fd = os.open(path, flags, 0o666)
+        self._fd = -1
+        self._open()
         self._generation, self._current = _newest(self._fd)
+
+    def _open(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # on a file of its own: whoever looks at the checkpoint would let go of the lock with it
+        lock = _platform.FileLock(self.path.with_suffix(".lock"))
+        if not lock.acquire():
+            raise BlockingIOError(f"{self.path} is held by another delivery")
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        try:
+            self._fd = os.open(self.path, flags, 0o666)
+        except OSError:
+            lock.release()
+            raise
+        self._lock = lock
+        if not os.fstat(self._fd).st_size:
+            with contextlib.suppress(OSError):
+                for slot in (1, 0):
+                    os.pwrite(self._fd, bytes(_ROOM), SLOT * slot)
+
+    def _open_again(self) -> None:
+        """Open the file that takes the place of one that was removed."""
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+        self._lock.release()
+        self._open()
+        self._generation = max(self._generation, _newest(self._fd)[0])
 
     def load(self) -> Checkpoint | None:
         """Return the newest checkpoint that is whole; None when there is none."""
@@ -84,15 +119,20 @@ class CheckpointFile:
 
         Raises:
             ValueError: It does not fit into a slot.
+            BlockingIOError: The file was removed, and somebody else has made it anew.
             OSError: It cannot be written; the one before still counts.
         """
         payload = msgspec.msgpack.encode(checkpoint)
         if len(payload) + _HEAD.size > SLOT:
             raise ValueError(f"a checkpoint must fit into {SLOT} bytes, not {len(payload)}")
+        if self._fd < 0 or not os.fstat(self._fd).st_nlink:
+            self._open_again()
         generation = self._generation + 1
         crc = zlib.crc32(payload, generation & 0xFFFFFFFF)
         data = _HEAD.pack(_MAGIC, len(payload), generation, crc) + payload
-        os.pwrite(self._fd, data, SLOT * (generation % 2))
+        # a slot that is written in part is void: the same one is written next time, not the other
+        if os.pwrite(self._fd, data, SLOT * (generation % 2)) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         if sync:
             _platform.fdatasync(self._fd)
         self._generation = generation
@@ -107,7 +147,7 @@ class CheckpointFile:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
-            self._lock.release()
+        self._lock.release()
 
 
 def _newest(fd: int) -> tuple[int, Checkpoint | None]:
@@ -131,7 +171,10 @@ def _newest(fd: int) -> tuple[int, Checkpoint | None]:
 
 def list_checkpoints(directory: Path) -> list[Checkpoint]:
     """Return the checkpoints of a rank's log, without holding them; damaged ones are left out."""
-    found = []
+    return [checkpoint for _, checkpoint in _read_all(directory)]
+
+
+def _read_all(directory: Path) -> Iterator[tuple[Path, Checkpoint]]:
     for path in sorted((directory / "checkpoints").glob("*.ckpt")):
         try:
             fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -142,8 +185,20 @@ def list_checkpoints(directory: Path) -> list[Checkpoint]:
         finally:
             os.close(fd)
         if checkpoint is not None:
-            found.append(checkpoint)
-    return found
+            yield path, checkpoint
+
+
+def confirmed_seqs(directory: Path) -> dict[str, int]:
+    """Return what each alias has confirmed: the event before which it needs nothing any more.
+
+    An alias whose target has changed has several checkpoints. The one that is held counts, as its
+    sink is being delivered to; where none is, the one that needs most.
+    """
+    found: dict[str, list[tuple[bool, int]]] = {}
+    for path, checkpoint in _read_all(directory):
+        held = _platform.lock_is_held(path.with_suffix(".lock"))
+        found.setdefault(checkpoint.alias, []).append((not held, checkpoint.seq))
+    return {alias: min(seqs)[1] for alias, seqs in found.items()}
 
 
 def highest_seq(directory: Path) -> int:

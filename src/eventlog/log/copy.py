@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,37 +23,41 @@ _BLOCK = 512
 class LogCopy:
     """A log whose events keep their seq, attempt and times: part of another log, or all of it.
 
+    What is in it already is not written again, so that a batch may be given again that was
+    written in part.
+
     Args:
         directory: Of the rank's log; made if need be.
         run_id, project, rank: Of the run that the events belong to.
 
     Attributes:
-        end: The seq after the last event that was there when it was opened.
+        end: The seq after the last event that is in it.
 
     Raises:
         LogError: Another process writes there, or it cannot be made.
     """
 
     def __init__(self, directory: Path, *, run_id: str, project: str = "", rank: int = 0) -> None:
+        self._directory = directory
+        self._lock = FileLock(directory / "lock")
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(directory / "lock")
-            free = self._lock.acquire()
+            if not self._lock.acquire():
+                raise LogError(f"{directory} is being written by somebody else")
+            self.end = last_valid_seq(directory)
         except OSError as error:
+            self._lock.release()
             raise LogError(f"cannot open a log in {directory}: {error}") from error
-        if not free:
-            raise LogError(f"{directory} is being written by somebody else")
-        self.end = last_valid_seq(directory)
         self._log = LogWriter(directory, run_id=run_id, project=project, rank=rank)
 
     def write(self, events: Sequence[Event]) -> None:
-        """Append events; their seq must ascend.
+        """Append events; their seq must ascend. Those before `end` are passed over.
 
         Raises:
-            OSError: They cannot be written; those before may have been.
+            OSError: They cannot be written; those before `end` have been.
         """
         encoded = []
-        for part in _blocks(events):
+        for part in _blocks([event for event in events if event.seq >= self.end]):
             payload = encode_foreign(part)
             flags, steps = describe(part)
             for event in part:
@@ -69,20 +74,38 @@ class LogCopy:
                 events=part,
             )
             encoded.append(Encoded(block, payload, max(e.wall for e in part)))
-        self._log.write_now(encoded, SYSTEM_CLOCK)
+        try:
+            self._log.write_now(encoded, SYSTEM_CLOCK)
+        finally:
+            self.end = max(self.end, self._log.written_end)
 
     def _latch(self, event: Event) -> None:
         kept = [e for e in self._log.latched if type(e) is not type(event)]
         self._log.latched = [*kept, event]
 
     def sync(self) -> None:
-        """Bring what was written to the disk."""
+        """Bring what was written to the disk.
+
+        Raises:
+            OSError: It may not be there. What follows goes into a new segment.
+        """
         self._log.sync()
+        self._check_synced()
 
     def close(self) -> None:
-        """End the segment and let go of the log."""
+        """End the segment and let go of the log.
+
+        Raises:
+            OSError: What was written last may not be on the disk.
+        """
         self._log.leave_segment(seal=True)
         self._lock.release()
+        self._check_synced()
+
+    def _check_synced(self) -> None:
+        if self._log.synced_end < self._log.written_end:
+            problem = "what was written may not be on the disk"
+            raise OSError(errno.EIO, problem, str(self._directory))
 
 
 def _blocks(events: Sequence[Event]) -> Iterator[list[Event]]:

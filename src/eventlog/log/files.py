@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from eventlog.exceptions import CodecError
-from eventlog.log.index import read_footer, read_index
+from eventlog.log.index import IndexEntry, read_footer, read_index
 from eventlog.log.layout import BlockKind
 from eventlog.log.segment_reader import Damage, Scanned, Segment, block_fault, list_segments
 from eventlog.log.source import Block
@@ -52,20 +52,38 @@ class FileReader:
         return self._open(index, seq)
 
     def _open(self, index: int, seq: int) -> bool:
-        if index >= len(self._segments):
-            return False
-        base, path = self._segments[index]
-        if self._segment is not None:
-            self._segment.close()
-        try:
-            self._segment = Segment(path)
-        except FileNotFoundError:  # retired between the listing and now
-            self._segment = None
-            return False
-        self._index = index
-        self._offset = 0
-        self._next_seq = base
-        return True
+        """Open a segment, or the first one after it that is still there, and go to a seq in it."""
+        for number in range(index, len(self._segments)):
+            base, path = self._segments[number]
+            if self._segment is not None:
+                self._segment.close()
+            try:
+                self._segment = Segment(path)
+            except FileNotFoundError:  # retired between the listing and now
+                self._segment = None
+                continue
+            self._index = number
+            self._offset = 0
+            self._next_seq = base
+            if seq > base:
+                self._go_to(self._segment, seq)
+            return True
+        return False
+
+    def _go_to(self, segment: Segment, seq: int) -> None:
+        """Pass by what ends before `seq`, where an index that holds says where that is."""
+        index = read_index(segment)
+        if index is None:
+            return
+        entry = index.find(seq)
+        if entry is None:
+            self._offset = index.offset
+            self._next_seq = seq
+            return
+        block = segment.block_at(entry.offset)
+        if block is not None and IndexEntry.of(entry.offset, block.header) == entry:
+            self._offset = entry.offset
+            self._next_seq = min(seq, entry.first_seq)
 
     def _advance(self) -> bool:
         """Go on to the segment after this one, once this one will not grow any more."""
@@ -174,8 +192,14 @@ class FileReader:
 def last_valid_seq(directory: Path) -> int:
     """Return the seq after the last event that can be read from a log; 0 for an empty one."""
     for base, path in reversed(list_segments(directory)):
-        segment = Segment(path)
         try:
+            segment = Segment(path)
+        except FileNotFoundError:  # retired between the listing and now
+            continue
+        try:
+            footer = read_footer(segment)
+            if footer is not None and footer.events:
+                return footer.end
             ends = [
                 b.header.first_seq + b.header.events
                 for b in segment.scan()

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 
 from eventlog import _platform
-from eventlog.events import RunFinished, RunStarted
-from eventlog.log.files import FileReader, list_segments
+from eventlog.events import RunFinished, RunStarted, Status
+from eventlog.log.files import FileReader
 from eventlog.log.layout import Content
+from eventlog.log.segment_reader import list_segments
 from eventlog.log.source import Block, Reader
 
 __all__ = ["FollowSource"]
 
+logger = logging.getLogger("eventlog")
+
 FASTEST = 0.01
 SLOWEST = 0.1
+GRACE = 10.0
+"""Seconds that a log is waited for whose directory was removed: its writer makes it again."""
 
 
 class FollowSource:
@@ -25,20 +33,42 @@ class FollowSource:
     `watch` must run in the loop of whoever reads: it looks for new blocks, more seldom while
     nothing comes, and wakes the listeners.
 
+    Args:
+        directory: Of the rank's log.
+        writer_lives: Says so, instead of the log's lock.
+        parent: The process that writes it, where this one is its child: it is followed no longer
+            than that lives.
+        attempt: With which that process began: what another one goes on with, as a later attempt,
+            is not followed.
+
     Attributes:
         finished: Whether the run's end is in the log.
         killed: Whether the writer died without a word.
+        status: How the run ended, as far as the log says by now; "killed" where it does not.
     """
 
-    def __init__(self, directory: Path, *, writer_lives: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        writer_lives: Callable[[], bool] | None = None,
+        parent: int | None = None,
+        attempt: int | None = None,
+    ) -> None:
         self.directory = directory
         self.finished = False
         self.killed = False
+        self.status: Status = "killed"
+        # an interpreter that starts another one is in between: then its id says nothing
+        self._parent = parent if parent == os.getppid() else None
+        self._attempt = attempt
+        self._superseded = False
+        self._missing_since: float | None = None
         self._closed = False
         self._end = 0
         self._wakes: list[Callable[[], None]] = []
         self._scout = FileReader(directory)
-        self._writer_lives = writer_lives or self._lock_is_held
+        self._writer_lives = writer_lives or self._writer_is_there
 
     @property
     def first(self) -> int:
@@ -58,7 +88,7 @@ class FollowSource:
         return self._closed
 
     def open_reader(self) -> Reader:
-        return FileReader(self.directory)
+        return _FollowReader(self)
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
         self._wakes = [*self._wakes, wake]
@@ -68,14 +98,29 @@ class FollowSource:
 
         return unlisten
 
-    def _lock_is_held(self) -> bool:
-        return _platform.lock_is_held(self.directory / "lock")
+    def _writer_is_there(self) -> bool:
+        if self._superseded:
+            return False
+        lock = self.directory / "lock"
+        if self._parent is not None and os.getppid() != self._parent:
+            return False
+        if lock.exists():
+            self._missing_since = None
+            return _platform.lock_is_held(lock)
+        # removed with its directory; a writer that has more to write makes both again
+        if self.finished or not self._end:
+            return False
+        if self._missing_since is None:
+            self._missing_since = time.monotonic()
+        return self._parent is not None or time.monotonic() - self._missing_since < GRACE
 
     def look(self) -> bool:
         """Look for new blocks; returns whether there were any."""
         found = False
-        while (block := self._scout.read(self._end)) is not None:
+        while not self._superseded and (block := self._scout.read(self._end)) is not None:
             self._note_end(block)
+            if self._superseded:
+                break
             self._end = block.end
             found = True
         return found
@@ -86,8 +131,13 @@ class FollowSource:
         for event in block.events():
             if isinstance(event, RunFinished):
                 self.finished = True
+                self.status = event.status
             elif isinstance(event, RunStarted):
+                if self._attempt is not None and event.attempt > self._attempt:
+                    self._superseded = True
+                    return
                 self.finished = False
+                self.status = "killed"
 
     def close(self) -> None:
         """End the source where it is."""
@@ -95,13 +145,20 @@ class FollowSource:
         for wake in tuple(self._wakes):
             wake()
 
+    def _look_safely(self) -> bool:
+        try:
+            return self.look()
+        except OSError as error:
+            logger.warning("eventlog: %s cannot be read: %s", self.directory, error)
+            return False
+
     async def watch(self) -> None:
         """Follow the log until its end."""
         pause = FASTEST
         while not self._closed:
             # asked before looking: what was written before a death is seen after it
             lives = self._writer_lives()
-            if self.look():
+            if self._look_safely():
                 pause = FASTEST
                 for wake in tuple(self._wakes):
                     wake()
@@ -112,3 +169,23 @@ class FollowSource:
                 pause = min(SLOWEST, pause * 1.5)
             if not self._closed:
                 await anyio.sleep(pause)
+
+
+class _FollowReader:
+    """A place in the log, no further than the source has looked: its end is the same for all."""
+
+    def __init__(self, source: FollowSource) -> None:
+        self._source = source
+        self._files = FileReader(source.directory)
+        self._ahead: tuple[int, Block] | None = None
+
+    def read(self, seq: int) -> Block | None:
+        if self._ahead is not None and self._ahead[0] == seq:
+            block: Block | None = self._ahead[1]
+        else:
+            block = self._files.read(seq)
+        if block is not None and block.first >= self._source.end:
+            self._ahead = (seq, block)
+            return None
+        self._ahead = None
+        return block

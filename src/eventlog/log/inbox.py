@@ -12,6 +12,7 @@ from collections import deque
 from itertools import repeat, starmap
 from typing import Protocol, TypeAlias
 
+from eventlog._wake import Wake
 from eventlog.events import Event
 
 __all__ = ["Barrier", "Deferred", "Inbox", "Item"]
@@ -90,13 +91,13 @@ class Inbox:
         self.items: deque[Item] = deque()
         self.room = min(high_water, max_events)
         self.dropped: dict[str, int] = {}
-        self.wake = threading.Event()
+        self.wake = Wake()
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._high_water = min(high_water, max_events)
         self._reserve = reserve
         self._extra = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._refuse = ""
         self._marks = 0
         self._deferred = 0
@@ -181,8 +182,8 @@ class Inbox:
 
     def abandon(self) -> None:
         """Forget everything: this is a forked child's copy of its parent's inbox."""
-        self._lock = threading.Lock()
-        self.wake = threading.Event()
+        self._lock = threading.RLock()
+        self.wake = Wake()
         self.items.clear()
         self.dropped = {}
         self._extra = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eventlog.log.files import FileReader
+from eventlog.log.segment_reader import list_segments
 from eventlog.log.source import Block, Reader, TailCache
 from eventlog.log.writer import LogWriter
 
@@ -20,7 +21,9 @@ class LiveSource:
 
     @property
     def first(self) -> int:
-        return self._cache.first if self._log is None else 0
+        first = self._cache.first
+        segments = [] if self._log is None else list_segments(self._log.directory)
+        return min(first, segments[0][0]) if segments else first
 
     @property
     def end(self) -> int:
@@ -49,15 +52,19 @@ class _LiveReader:
 
     def read(self, seq: int) -> Block | None:
         block = self._cache.find(seq)
-        if block is None or block.first <= seq or self._log is None:
+        at_hand = seq >= self._cache.end if block is None else block.first <= seq
+        if at_hand or self._log is None:
             self._files = None
             return block
+        # what the disk could not take yet is not lost; asked first, because it may get there now
+        waiting = self._log.waiting(seq)
+        if waiting is not None and waiting.first <= seq:
+            return waiting
         if self._files is None:
             self._files = FileReader(self._log.directory)
         stored = self._files.read(seq)
-        if stored is None or stored.first > seq:
-            # the disk could not be written: what waits for it is not lost
-            waiting = self._log.waiting(seq)
-            if waiting is not None and (stored is None or waiting.first < stored.first):
-                stored = waiting
-        return block if stored is None or stored.first >= block.first else stored
+        if waiting is not None and (stored is None or waiting.first < stored.first):
+            stored = waiting
+        if block is not None and (stored is None or stored.first >= block.first):
+            return block
+        return stored

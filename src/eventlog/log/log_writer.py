@@ -15,9 +15,9 @@ import msgspec
 
 from eventlog.clock import Clock
 from eventlog.events import Event
+from eventlog.log.index import IndexBuilder, IndexEntry
 from eventlog.log.layout import HEADER_SIZE, BlockKind, pack_block
 from eventlog.log.records import SegmentHeader, encode_latched, encode_record
-from eventlog.log.seal import IndexEntry, seal_buffers
 from eventlog.log.segments import OS_FILES, Files, SegmentWriter
 from eventlog.log.source import Block
 
@@ -83,7 +83,7 @@ class LogWriter:
         self._lock = threading.Lock()
         self._dirty = False
         self._condemned: SegmentWriter | None = None
-        self._entries: list[IndexEntry] = []
+        self._index = IndexBuilder(0)
         self.latched: list[Event] = []
         self.written = 0
         self.written_end = 0
@@ -138,7 +138,7 @@ class LogWriter:
         try:
             self._write_backlog(clock)
         except OSError:
-            self.leave_segment(sync=False)
+            self.leave_segment()
             raise
         finally:
             self._backlog.clear()
@@ -185,7 +185,7 @@ class LogWriter:
             if end > size:
                 break
             count = block.end - block.first
-            self._entries.append(
+            self._index.add(
                 IndexEntry(
                     at, block.first, count, block.first_time, last_time, *block.steps, block.flags
                 )
@@ -203,7 +203,9 @@ class LogWriter:
             self.leave_segment(sync=False)
             segment = None
         if segment is not None and (
-            attempt != self._segment_attempt or segment.size >= self._segment_bytes
+            attempt != self._segment_attempt
+            or segment.size >= self._segment_bytes
+            or self._index.full
         ):
             self.leave_segment(seal=True)
             segment = None
@@ -223,7 +225,7 @@ class LogWriter:
                 self.directory, header, self._files, keep_old=self._first_segment
             )
             self._first_segment = False
-            self._entries = []
+            self._index = IndexBuilder(seq)
             with self._lock:
                 self._segment = segment
             self._segment_attempt = attempt
@@ -308,9 +310,8 @@ class LogWriter:
         """
         last = self._segment
         if seal and last is not None and last is not self._condemned:
-            base = self._entries[0].first_seq if self._entries else 0
             try:
-                last.append(seal_buffers(self._entries, base, last.size, last.seed))
+                last.append(self._index.seal(last.size, last.seed))
                 self._dirty = True
             except OSError as error:
                 # it is read without an index then, block by block

@@ -1,143 +1,34 @@
-"""Sealed segments: the index at their end, compaction, and what may be thrown away."""
+"""Sealed segments: compaction, and what may be thrown away."""
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import os
-import struct
+import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 from eventlog import _platform
 from eventlog.codec import decode_events
 from eventlog.exceptions import CodecError, LogError
-from eventlog.log.files import Scanned, Segment, list_segments
+from eventlog.log.index import IndexBuilder, IndexEntry
 from eventlog.log.layout import (
-    HEADER_SIZE,
     NO_STEPS,
-    BlockHeader,
     BlockKind,
     Codec,
     Content,
     pack_block,
     parse_header,
 )
+from eventlog.log.segment_reader import Scanned, Segment, list_segments
 
-__all__ = [
-    "Compacted",
-    "IndexEntry",
-    "SegmentIndex",
-    "compact_log",
-    "compact_segment",
-    "read_index",
-    "retire_segments",
-    "seal_buffers",
-]
+__all__ = ["Compacted", "compact_log", "compact_segment", "retire_segments"]
 
-_ENTRY = struct.Struct("<QQIqqqqH")
-_FOOTER = struct.Struct("<QQQQQQqq")
-FOOTER_SIZE = HEADER_SIZE + _FOOTER.size
 _MERGED_BYTES = 256 * 1024
-
-
-class IndexEntry(NamedTuple):
-    """Where an EVENTS block is, and what is in it; as in its header."""
-
-    offset: int
-    first_seq: int
-    events: int
-    first_time: int
-    last_time: int
-    min_step: int
-    max_step: int
-    flags: int
-
-    @classmethod
-    def of(cls, offset: int, header: BlockHeader) -> IndexEntry:
-        """Make the entry of a block."""
-        return cls(
-            offset,
-            header.first_seq,
-            header.events,
-            header.first_time,
-            header.last_time,
-            header.min_step,
-            header.max_step,
-            header.flags,
-        )
-
-
-class SegmentIndex:
-    """The index of a sealed segment.
-
-    Attributes:
-        entries: In the order of the log.
-    """
-
-    def __init__(self, entries: Sequence[IndexEntry]) -> None:
-        self.entries = entries
-        self._seqs = [entry.first_seq + entry.events for entry in entries]
-
-    def offset_of(self, seq: int) -> int | None:
-        """Return where the first block that ends after `seq` starts; None when there is none."""
-        at = bisect.bisect_right(self._seqs, seq)
-        return self.entries[at].offset if at < len(self.entries) else None
-
-
-def seal_buffers(
-    entries: Sequence[IndexEntry], base_seq: int, offset: int, seed: int
-) -> list[bytes]:
-    """Return what seals a segment: its INDEX and FOOTER blocks.
-
-    Args:
-        entries: One for each EVENTS block.
-        base_seq: Of the segment.
-        offset: Where these bytes will lie: the segment's length.
-        seed: Of the segment's header checksums.
-    """
-    index = b"".join(_ENTRY.pack(*entry) for entry in entries)
-    end = entries[-1].first_seq + entries[-1].events if entries else base_seq
-    footer = _FOOTER.pack(
-        offset,
-        HEADER_SIZE + len(index),
-        base_seq,
-        end,
-        sum(entry.events for entry in entries),
-        len(entries),
-        min((entry.first_time for entry in entries), default=0),
-        max((entry.last_time for entry in entries), default=0),
-    )
-    return [
-        pack_block(BlockKind.INDEX, index, seed=seed, count=len(entries), first_seq=base_seq),
-        index,
-        pack_block(BlockKind.FOOTER, footer, seed=seed, first_seq=end),
-        footer,
-    ]
-
-
-def read_index(segment: Segment) -> SegmentIndex | None:
-    """Return the index at the end of a segment; None where it is not sealed, or that is damaged."""
-    size = segment.size
-    if segment.header is None or size < FOOTER_SIZE:
-        return None
-    at = size - FOOTER_SIZE
-    footer = segment.block_at(at)
-    if footer is None or footer.header.kind != BlockKind.FOOTER or footer.end != size:
-        return None
-    payload = segment.stored_payload(footer)
-    if payload is None or len(payload) != _FOOTER.size:
-        return None
-    offset = _FOOTER.unpack(payload)[0]
-    index = segment.block_at(offset) if offset < at else None
-    if index is None or index.header.kind != BlockKind.INDEX or index.end != at:
-        return None
-    stored = segment.stored_payload(index)
-    if stored is None or len(stored) != index.header.events * _ENTRY.size:
-        return None
-    return SegmentIndex([IndexEntry(*fields) for fields in _ENTRY.iter_unpack(stored)])
+_TEMPORARY = re.compile(r"^\.\d{20}\.elog\.\d+-[0-9a-f]+\.compact$")
+_Pack: TypeAlias = Callable[[bytes], tuple[Codec, bytes]]
 
 
 class Compacted(NamedTuple):
@@ -158,16 +49,35 @@ def compact_log(directory: Path, codec: str = "zlib") -> Iterator[Compacted]:
 
     Raises:
         ValueError: The codec is unknown.
-        LogError: It is not installed.
+        LogError: It is not installed, or the log is being compacted already.
+        OSError: A segment cannot be written; it is as it was, and those before it are compact.
     """
-    segments = list_segments(directory)
-    alive = _platform.lock_is_held(directory / "lock")
-    for number, (_, path) in enumerate(segments):
-        if alive and number == len(segments) - 1:
-            size = path.stat().st_size
-            yield Compacted(path, size, size, "it is being written")
-        else:
-            yield compact_segment(path, codec)
+    _packer(codec)
+    lock = _platform.FileLock(directory / "compact.lock")
+    if not lock.acquire():
+        raise LogError(f"{directory} is being compacted by another process")
+    try:
+        _remove_leftovers(directory)
+        segments = list_segments(directory)
+        # a writer that comes later begins a segment of its own
+        alive = _platform.lock_is_held(directory / "lock")
+        for number, (_, path) in enumerate(segments):
+            # retired meanwhile
+            with contextlib.suppress(FileNotFoundError):
+                if alive and number == len(segments) - 1:
+                    size = path.stat().st_size
+                    yield Compacted(path, size, size, "it is being written")
+                else:
+                    yield compact_segment(path, codec)
+    finally:
+        lock.release()
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Remove what a compaction that was killed had not finished."""
+    for path in directory.iterdir():
+        if _TEMPORARY.match(path.name):
+            path.unlink(missing_ok=True)
 
 
 def compact_segment(path: Path, codec: str = "zlib") -> Compacted:
@@ -188,9 +98,13 @@ def compact_segment(path: Path, codec: str = "zlib") -> Compacted:
         blocks, problem = _whole_blocks(segment)
         if problem is not None:
             return Compacted(path, before, before, problem)
-        if all(b.header.codec != Codec.NONE for b in blocks if b.header.kind == BlockKind.EVENTS):
+        codecs = {b.header.codec for b in blocks if b.header.kind == BlockKind.EVENTS}
+        if not codecs:
+            return Compacted(path, before, before, "it holds no events")
+        if codecs != {Codec.NONE}:
             return Compacted(path, before, before, "it is compact already")
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.compact")
+        unique = f"{os.getpid()}-{os.urandom(4).hex()}"
+        temporary = path.with_name(f".{path.name}.{unique}.compact")
         try:
             with temporary.open("xb") as file:
                 file.write(segment.prefix())
@@ -200,6 +114,8 @@ def compact_segment(path: Path, codec: str = "zlib") -> Compacted:
                 after = file.tell()
             os.replace(temporary, path)
             _platform.sync_directory(path.parent)
+        except CodecError as error:
+            return Compacted(path, before, before, f"it is damaged: {error}")
         finally:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
@@ -208,7 +124,7 @@ def compact_segment(path: Path, codec: str = "zlib") -> Compacted:
         segment.close()
 
 
-def _packer(codec: str):  # type: ignore[no-untyped-def]
+def _packer(codec: str) -> _Pack:
     if codec == "zlib":
         return lambda data: (Codec.ZLIB, zlib.compress(data, 6))
     if codec == "zstd":
@@ -239,8 +155,9 @@ def _whole_blocks(segment: Segment) -> tuple[list[Scanned], str | None]:
     return blocks, None
 
 
-def _rewrite(segment: Segment, blocks: Sequence[Scanned], pack, file) -> None:  # type: ignore[no-untyped-def]
-    entries: list[IndexEntry] = []
+def _rewrite(segment: Segment, blocks: Sequence[Scanned], pack: _Pack, file: BinaryIO) -> None:
+    assert segment.header is not None  # noqa: S101 - _whole_blocks() has looked
+    index = IndexBuilder(segment.header.base_seq)
     waiting: _Merge | None = None
 
     def write(merge: _Merge) -> None:
@@ -250,7 +167,7 @@ def _rewrite(segment: Segment, blocks: Sequence[Scanned], pack, file) -> None:  
         head = merge.pack(segment.seed, codec, stored)
         header = parse_header(head, segment.seed)
         assert header is not None  # noqa: S101 - it was just made
-        entries.append(IndexEntry.of(file.tell(), header))
+        index.add(IndexEntry.of(file.tell(), header))
         file.write(head)
         file.write(stored)
 
@@ -272,9 +189,7 @@ def _rewrite(segment: Segment, blocks: Sequence[Scanned], pack, file) -> None:  
         file.write(segment.raw(block))
     if waiting is not None:
         write(waiting)
-    assert segment.header is not None  # noqa: S101 - _whole_blocks() has looked
-    for buffer in seal_buffers(entries, segment.header.base_seq, file.tell(), segment.seed):
-        file.write(buffer)
+    file.writelines(index.seal(file.tell(), segment.seed))
 
 
 class _Merge:
@@ -289,7 +204,10 @@ class _Merge:
         self._last_time = header.last_time
         self._steps = (header.min_step, header.max_step)
         self._flags = Content(header.flags)
-        self._offset = header.first_time - decode_events(payload)[0].mono
+        events = decode_events(payload)
+        if not events or len(events) != header.events:
+            raise CodecError(f"{len(events)} events in a block of {header.events}")
+        self._offset = header.first_time - events[0].mono
         self.size = len(payload)
 
     def takes(self, other: _Merge) -> bool:

@@ -16,9 +16,9 @@ import msgspec
 
 from eventlog import _platform
 from eventlog.codec import json_schema
-from eventlog.log.files import has_remains, segment_path
 from eventlog.log.layout import FILE_MAGIC, BlockKind, Codec, header_seed, pack_block
 from eventlog.log.records import SegmentHeader, encode_record
+from eventlog.log.segment_reader import has_remains, segment_path
 
 __all__ = ["OS_FILES", "Files", "OsFiles", "SegmentWriter"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from eventlog.log.files import Damage, FileReader, last_valid_seq, list_segments
+from eventlog.log.files import FileReader, last_valid_seq
+from eventlog.log.segment_reader import Damage, list_segments
 from eventlog.log.source import Reader
 
 __all__ = ["StoredSource"]

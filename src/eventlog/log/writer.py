@@ -109,6 +109,7 @@ class Writer:
         self._turn_lock = threading.Lock()
         self._stopping = threading.Event()
         self._sync_soon = threading.Event()
+        self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         self._latched_run: RunStarted | None = None
         self._latched_model: ModelUpdateEvent | None = None
@@ -135,7 +136,10 @@ class Writer:
                     pass
             except Exception:
                 logger.exception("eventlog: the writer failed; it goes on")
-        self._finish()
+        try:
+            self._finish()
+        finally:
+            self._ended.set()
 
     def _run_sync(self) -> None:
         assert self._log is not None  # noqa: S101 - start() has looked
@@ -388,9 +392,8 @@ class Writer:
         if not self._threads:
             self._finish()
             return True
-        writer = self._threads[0]
-        writer.join(timeout)
-        return not writer.is_alive()
+        # not join(): interrupted, it takes a thread that runs for one that has ended (bpo-45274)
+        return self._ended.wait(timeout)
 
     def _finish(self) -> None:
         with self._turn_lock:

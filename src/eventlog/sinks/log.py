@@ -35,7 +35,6 @@ class LogSink(Sink):
         self._dir = None if dir is None else Path(dir)
         self._copy: LogCopy | None = None
         self._blobs: tuple[Path, Path] | None = None
-        self._next = 0
 
     def target(self) -> str:
         """Return the directory."""
@@ -51,19 +50,16 @@ class LogSink(Sink):
         self._copy = LogCopy(
             base / f"rank-{run.rank}", run_id=run.run_id, project=run.project, rank=run.rank
         )
-        self._next = self._copy.end
         self.url = str(base)
 
     def write(self, batch: Sequence[Event]) -> None:
         """Append what is not there yet."""
         assert self._copy is not None  # noqa: S101 - opened
-        new = [event for event in batch if event.seq >= self._next]
-        for event in new:
-            for blob in _blobs_of(event):
-                self._copy_blob(blob)
-        if new:
-            self._copy.write(new)
-            self._next = new[-1].seq + 1
+        for event in batch:
+            if event.seq >= self._copy.end:
+                for blob in _blobs_of(event):
+                    self._copy_blob(blob)
+        self._copy.write(batch)
 
     def _copy_blob(self, blob: BlobRef) -> None:
         if self._blobs is None:
