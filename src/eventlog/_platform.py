@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from pathlib import Path
 
@@ -14,6 +15,9 @@ except ImportError:  # Windows: no advisory locks; liveness falls back to the lo
     fcntl = None  # type: ignore[assignment]
 
 _F_FULLFSYNC = 51
+
+_FLOCK = {"linux": ("hhqqi4x", (0, 1, 2, 3, 4)), "darwin": ("qqihh", (2, 3, 4, 0, 1))}
+"""C's struct flock on 64 bits: its layout, and the order of type, whence, start, length, pid."""
 
 _held: dict[tuple[int, int], int] = {}
 """Locks that a process has, by device and inode: the process's id."""
@@ -106,11 +110,14 @@ def lock_is_held(path: str | os.PathLike[str]) -> bool:
         return True
     if fcntl is None:
         return False
+    shape = _FLOCK.get(sys.platform) if sys.maxsize > 2**32 else None
     try:
-        fd = os.open(path, os.O_RDWR)
+        fd = os.open(path, os.O_RDWR if shape is None else os.O_RDONLY)
     except OSError:
         return False
     try:
+        if shape is not None:
+            return _asked(fd, *shape)
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return True
@@ -118,3 +125,12 @@ def lock_is_held(path: str | os.PathLike[str]) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def _asked(fd: int, layout: str, order: tuple[int, ...]) -> bool:
+    """Ask whether a file is locked; taking the lock to see would refuse a writer meanwhile."""
+    assert fcntl is not None  # noqa: S101 - for the type checker
+    fields = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    question = struct.pack(layout, *(fields[at] for at in order))
+    answer = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, question))
+    return bool(answer[order.index(0)] != fcntl.F_UNLCK)
