@@ -481,3 +481,23 @@ def test_a_reader_can_go_back(two_segments: Any) -> None:
         assert block.events()[seq - block.first].values["n"] == seq
     assert reader.read(220) is None
     assert reader.read(10**6) is None
+
+
+def test_a_reader_goes_back_to_a_beginning_that_was_replaced(book: Any) -> None:
+    """Also when the new writer is in its next segment by the time that the reader looks again."""
+    book.directory.mkdir(parents=True)
+    path = segment_path(book.directory, 0)
+    for torn in (b"", FILE_MAGIC + b"EL"):
+        path.write_bytes(torn)
+        reader = FileReader(book.directory)
+        assert reader.read(0) is None
+        book.open(segment_bytes=1)
+        book.offered = 0
+        book.blocks(3, 5)
+        assert len(book.segments()) == 3
+        blocks = [reader.read(seq) for seq in (0, 5, 10)]
+        assert [(b.first, b.end) for b in blocks if b is not None] == [(0, 5), (5, 10), (10, 15)]
+        assert reader.damage == []
+        book.crash()
+        for segment in book.segments():
+            segment.unlink()

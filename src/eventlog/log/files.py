@@ -97,8 +97,10 @@ class FileReader:
                 (i for i, (_, path) in enumerate(self._segments) if path == current),
                 sum(1 for base in bases if base < self._next_seq) - 1,
             )
+        if self._replaced(self._segment):
+            return True
         if self._index + 1 >= len(self._segments):
-            return self._replaced(self._segment)
+            return False
         # a writer never returns to a segment once there is a later one, so what has not become
         # a block by now never will
         segment = self._segment
@@ -111,7 +113,8 @@ class FileReader:
     def _replaced(self, segment: Segment) -> bool:
         """Open the segment again where another file has taken its name.
 
-        A writer that starts again where its predecessor died before its first event does that.
+        A writer that starts again where its predecessor died before its first event does that, and
+        so does compaction.
         """
         if self._index < 0 or self._segments[self._index][1] != segment.path:
             return False
