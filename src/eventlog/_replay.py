@@ -205,6 +205,7 @@ async def areplay(
                 retry=options.get("retry", RETRY),
                 keeper=partial(_keeper, base, spec.alias, sink, info, options.get("resume", True)),
                 rate=spec.rate,
+                patient=False,
             )
         )
     async with anyio.create_task_group() as group:

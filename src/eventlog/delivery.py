@@ -150,6 +150,8 @@ class Port:
         flush_every: Seconds after which what was written is flushed.
         batch: Most events given to the sink at once.
         progress: Called after each flush and at the end, for whoever waits.
+        patient: Whether another process that delivers to this sink is waited for also when the
+            source has ended.
         status: What the sink is closed with when it is given no `RunFinished`; asked then.
     """
 
@@ -168,6 +170,7 @@ class Port:
         flush_every: float = FLUSH_EVERY,
         batch: int = BATCH,
         progress: Callable[[], None] = lambda: None,
+        patient: bool = True,
         status: Callable[[], Status] = lambda: "killed",
     ) -> None:
         self.alias = alias
@@ -204,6 +207,7 @@ class Port:
         self._in_flight = 0
         self._delivered = 0
         self._counted = _Counted(0, 0, 0, 0, 0, 0)
+        self._patient = patient
         self._status = status
         self._told: Status | None = None
 
@@ -280,7 +284,7 @@ class Port:
             try:
                 self._keeper = self._make_keeper()
             except BlockingIOError as error:
-                if self._source_closed():
+                if self._source_closed() and not self._patient:
                     self._give_up(error)
                 self._note(error)
                 await anyio.sleep(WAIT_FOR_OTHER)

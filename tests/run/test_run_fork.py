@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -197,3 +199,33 @@ def test_a_child_may_have_a_run_of_its_own(tmp_path: Path) -> None:
         assert wait_for(pid, 20) == 0
     (child,) = (tmp_path / "child").iterdir()
     assert len(list(open_log(child).events())) == 3
+
+
+def test_a_fork_while_a_sink_imports_leaves_a_child_that_can_import(tmp_path: Path) -> None:
+    """DataLoader workers are forked right after the run begins, while a tracker is imported."""
+    (tmp_path / "slow_tracker.py").write_text("import time\ntime.sleep(0.5)\n")
+    (tmp_path / "slow_sink.py").write_text(
+        "import eventlog\n"
+        "class SlowSink(eventlog.Sink):\n"
+        "    name = 'slow'\n"
+        "    def open(self, run):\n"
+        "        import slow_tracker\n"
+        "    def write(self, batch): pass\n"
+    )
+    code = (
+        "import os, sys, eventlog\n"
+        "run = eventlog.Run('p', dir=sys.argv[1], sinks='slow_sink:SlowSink')\n"
+        "if not (pid := os.fork()):\n"
+        "    import slow_tracker, asyncio\n"
+        "    os._exit(3)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=tmp_path,
+        timeout=40,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "3\n", done.stderr
