@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench coverage clean
+.PHONY: help demo test kill lint format bench coverage clean
 
 # The first of these that runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -27,6 +27,9 @@ demo: .venv/.stamp ## run the example, end to end
 
 test: .venv/.stamp ## run the tests of the core and of the plugins
 	$(BIN)/python -m pytest
+
+kill: .venv/.stamp ## kill 200 times, at random moments, and check that nothing is lost
+	EVENTLOG_KILLS=200 $(BIN)/python -m pytest -s tests/kill/test_kill.py
 
 # mypy takes each plugin by itself, as each has a tests folder of the same name.
 lint: .venv/.stamp ## check style, format and types

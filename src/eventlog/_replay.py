@@ -18,7 +18,7 @@ from eventlog._pace import PacedSource
 from eventlog.bus import EventStream
 from eventlog.cadence.window import Reduce
 from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry, SinkStatistics
-from eventlog.events import Event
+from eventlog.events import Event, Status
 from eventlog.exceptions import EventlogError
 from eventlog.keeping import Keeper
 from eventlog.log.archive import Log, open_log
@@ -206,6 +206,7 @@ async def areplay(
                 keeper=partial(_keeper, base, spec.alias, sink, info, options.get("resume", True)),
                 rate=spec.rate,
                 patient=False,
+                status=partial(_status_of, log),
             )
         )
     async with anyio.create_task_group() as group:
@@ -275,6 +276,13 @@ def run_loop(main: Callable[[], Awaitable[T]]) -> T:
 
 def _told(info: RunInfo, state: dict[str, Any]) -> RunInfo:
     return msgspec.structs.replace(info, state=state)
+
+
+def _status_of(log: Log) -> Status:
+    """Return how the run ended; one that still goes on leaves its replay like one that died."""
+    status = log.status()
+    ended: tuple[Status, ...] = ("finished", "failed", "interrupted")
+    return next((s for s in ended if s == status), "killed")
 
 
 def _keeper(base: Path, alias: str, sink: Sink, info: RunInfo, resume: bool) -> Keeper:

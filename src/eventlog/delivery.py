@@ -83,8 +83,11 @@ class Retry:
         if isinstance(error, UnavailableError) and error.retry_after is not None:
             return max(0.0, error.retry_after)
         ceiling: float = min(self.most, self.first * 2 ** min(failures - 1, 16))
-        return random.uniform(0, ceiling)  # noqa: S311 - jitter is not cryptography
+        return _jitter.uniform(0, ceiling)
 
+
+# a generator of our own: the global one belongs to the training, which may have seeded it
+_jitter = random.Random()  # noqa: S311 - jitter is not cryptography
 
 DEADLINES = Deadlines()
 RETRY = Retry()
@@ -255,12 +258,17 @@ class Port:
             await self._go_on()
             if self._nothing_left(source):
                 self.state = "closed"
+                self.error = None
                 return
             await self._open()
             await self._deliver(source, waker)
             await self._close()
         except _GivenUpError:
             pass
+        except anyio.get_cancelled_exc_class():
+            self.state = "failed"
+            self.error = self.error or "given up at the end of the run"
+            raise
         finally:
             unlisten()
             self.end()
@@ -558,6 +566,7 @@ class Delivery:
         self._source = source
         self.ports: dict[str, Port] = {}
         self._group: anyio.abc.TaskGroup | None = None
+        self._stop: Waker | None = None
 
     def add(self, port: Port) -> None:
         """Add a sink; delivery to it starts at once, or with `run`.
@@ -573,10 +582,23 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver everything to every sink until the source has ended."""
-        async with anyio.create_task_group() as group:
-            self._group = group
-            for port in self.ports.values():
-                group.start_soon(self._run_port, port)
+        self._stop = Waker()
+        async with anyio.create_task_group() as outer:
+            outer.start_soon(self._wait_for_stop, self._stop, outer.cancel_scope)
+            async with anyio.create_task_group() as group:
+                self._group = group
+                for port in self.ports.values():
+                    group.start_soon(self._run_port, port)
+            outer.cancel_scope.cancel()
+
+    async def _wait_for_stop(self, stop: Waker, scope: anyio.CancelScope) -> None:
+        await stop.wait()
+        scope.cancel()
+
+    def stop(self) -> None:
+        """Give up what is not delivered yet; from any thread. It stays in the log."""
+        if self._stop is not None:
+            self._stop()
 
     async def _run_port(self, port: Port) -> None:
         try:

@@ -171,6 +171,7 @@ class Run(MediaMethods):
         self._closing = threading.RLock()
         self._ending = False
         self._said_end = False
+        self._late: list[str] = []
         self._failed: dict[str, SinkHandle] = {}
         # before anything is made on disk: a sink that cannot be had must leave nothing behind
         made, isolated = self._make_sinks(specs)
@@ -781,13 +782,17 @@ class Run(MediaMethods):
             self._supervisor.end(deadline)
         remaining = self._remaining(None) | self._unconfirmed()
         degraded = self._recorder.writer.statistics().degraded
+        if not self._delivered.is_set():
+            # nothing of ours may go on with a sink after the end, or keep its checkpoint
+            self._late = [p.alias for p in self._delivery.ports.values() if not p.finished]
+            self._delivery.stop()
         return CloseReport(
             written and not remaining and degraded is None, written and not degraded, remaining
         )
 
     def _say_what_is_left(self, report: CloseReport, timeout: float) -> None:
-        for alias, port in self._delivery.ports.items():
-            if not port.finished and alias not in report.left:
+        for alias in self._late:
+            if alias not in report.left:
                 logger.warning(
                     "eventlog: sink %r has taken everything, but has not closed after %g s",
                     alias,

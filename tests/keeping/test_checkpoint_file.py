@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,67 @@ def test_another_target_is_another_checkpoint(tmp_path: Path) -> None:
     """A sink that now writes elsewhere starts at the beginning."""
     assert checkpoint_path(tmp_path, "a", "x") != checkpoint_path(tmp_path, "a", "y")
     assert checkpoint_path(tmp_path, "../../a", "x").parent == tmp_path / "checkpoints"
+
+
+def test_a_write_that_is_cut_costs_neither_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that takes only part of it, again and again, the position before still counts."""
+    path = tmp_path / "a.ckpt"
+    file = CheckpointFile(path)
+    for seq in (1, 2):
+        file.save(Checkpoint(alias="a", seq=seq), sync=False)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:30], at))
+    for seq in (3, 4, 5):
+        with pytest.raises(OSError, match="No space"):
+            file.save(Checkpoint(alias="a", seq=seq), sync=False)
+    monkeypatch.undo()
+    file.close()
+    assert kept(path) == 2
+    keep(path, 6)
+    assert kept(path) == 6
+
+
+def test_a_new_file_has_its_room_already(tmp_path: Path) -> None:
+    """What is saved later is written over what is there: a full disk takes it."""
+    path = tmp_path / "a.ckpt"
+    file = CheckpointFile(path)
+    size = path.stat().st_size
+    blocks = path.stat().st_blocks
+    for seq in range(1, 9):
+        file.save(Checkpoint(alias="a", seq=seq, state={"x": "y" * 3000}), sync=False)
+    assert path.stat().st_size == size
+    assert path.stat().st_blocks == blocks
+    file.close()
+
+
+def test_a_file_that_is_removed_is_made_again(tmp_path: Path) -> None:
+    """With the run's directory gone the position goes on in a new file, and is held there."""
+    path = checkpoint_path(tmp_path / "rank-0", "a", "")
+    file = CheckpointFile(path)
+    for seq in (1, 2, 3):
+        file.save(Checkpoint(alias="a", seq=seq), sync=False)
+    shutil.rmtree(tmp_path / "rank-0")
+    file.save(Checkpoint(alias="a", seq=4), sync=False)
+    with pytest.raises(BlockingIOError, match="held by another"):
+        CheckpointFile(path)
+    file.save(Checkpoint(alias="a", seq=5), sync=True)
+    file.close()
+    assert kept(path) == 5
+
+
+def test_a_file_that_cannot_be_made_again_is_an_error_each_time(tmp_path: Path) -> None:
+    """And once it can be, the position is kept again."""
+    directory = tmp_path / "rank-0"
+    path = checkpoint_path(directory, "a", "")
+    file = CheckpointFile(path)
+    shutil.rmtree(directory)
+    directory.write_text("in the way")
+    for seq in (1, 2):
+        with pytest.raises(OSError, match=r"Not a directory|File exists"):
+            file.save(Checkpoint(alias="a", seq=seq), sync=False)
+    directory.unlink()
+    file.save(Checkpoint(alias="a", seq=3), sync=False)
+    file.close()
+    assert kept(path) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,7 +129,7 @@ def test_a_rate_is_kept_and_costs_no_event(tmp_path: Path) -> None:
             run.step(n=i)
             time.sleep(0.001)
     times = [call.at for call in memory.calls if call.method == "write"]
-    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(times)]
     assert len(times) >= 5
     assert min(gaps) > 0.09
     assert [e.seq for e in memory.events] == list(range(1_002))
@@ -144,7 +145,7 @@ def test_a_trackers_own_wish_comes_before_the_backoff(tmp_path: Path) -> None:
         run.step(n=1)
     times = [call.at for call in sink.calls if call.method == "write"]
     assert len(times) == 3
-    assert all(0.39 < b - a < 2 for a, b in zip(times, times[1:], strict=False))
+    assert all(0.39 < b - a < 2 for a, b in itertools.pairwise(times))
     assert [e.seq for e in sink.events] == [0, 1, 2]
     assert run.statistics().sinks["a"].retries == 2
 

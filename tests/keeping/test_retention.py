@@ -78,6 +78,7 @@ def test_what_every_sink_has_confirmed_goes(tmp_path: Path) -> None:
         bases = segments(run)
         assert bases[0] > 1000
     assert numbers(memory.events) == list(range(3000))
+    assert run.dir is not None
     log = eventlog.open_log(run.dir)
     assert log.source().first == segments(run)[0] > 0
     events = list(log.events())
@@ -159,7 +160,11 @@ def test_an_isolated_sink_keeps_what_it_lacks(tmp_path: Path) -> None:
             run.step(n=i)
         assert run.flush(20).complete
         steps(run, 2000)
-        wait_for(lambda: (run.step(n=0), time.sleep(0.02), segments(run)[0] > 1000)[-1])
+        deadline = time.monotonic() + 20
+        while segments(run)[0] <= 1000:
+            run.step(n=0)
+            time.sleep(0.02)
+            assert time.monotonic() < deadline
     assert run.dir is not None
     far = list(eventlog.open_log(run.dir / "far").events())
     assert numbers(far)[:2300] == [*range(300), *range(2000)]
@@ -211,6 +216,7 @@ def test_rotation_rewind_and_resume_together(tmp_path: Path, seed: int) -> None:
                 assert run.flush(20).complete
         run_id = run.id
         assert run.close().complete
+    assert run.dir is not None
     log = eventlog.open_log(run.dir)
     a = list(eventlog.open_log(copies / "a").events())
     assert numbers(a) == list(range(position))

@@ -1,5 +1,6 @@
 """Training processes that are killed, and the processes that they leave."""
 
+import itertools
 import json
 import mmap
 import os
@@ -94,7 +95,7 @@ class Trainer:
         """Return how many steps are older than the window, which its own stalls make longer."""
         stamps = [PAIR.unpack_from(self._shared, 16 * n) for n in range(1, self.steps() + 1)]
         times = [at for _, at in stamps if at > killed - 2_000_000_000] + [killed]
-        stall = max((b - a for a, b in zip(times, times[1:], strict=False)), default=0)
+        stall = max((b - a for a, b in itertools.pairwise(times)), default=0)
         oldest = killed - WINDOW_NS - SCHEDULING_NS - stall
         return max((n for n, at in stamps if at <= oldest), default=0)
 

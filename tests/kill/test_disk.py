@@ -60,6 +60,10 @@ class Child:
             time.sleep(0.02)
         return found
 
+    def until_live(self, n: int) -> Any:
+        """Wait until the live sink has n events; return the statistics."""
+        return self.until(lambda s: s["live"] == n)
+
     def end(self) -> str:
         """Let the process end; return what it wrote to its standard error."""
         _, errors = self.process.communicate(timeout=40)
@@ -113,7 +117,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
 
     yield mount
     for place in mounts:
-        subprocess.run(["umount", "-l", str(place)], check=False)
+        subprocess.run([shutil.which("umount") or "umount", "-l", str(place)], check=False)
 
 
 def fill(disk: Path) -> Path:
@@ -151,7 +155,7 @@ def test_a_disk_that_fills_up_and_empties_again_costs_nothing(
     for cycle in range(1, 4):
         ballast = fill(disk)
         child.ask("steps(500, 'x' * 300)")
-        full = child.until(lambda s, cycle=cycle: s["live"] == 501 + 1000 * cycle - 500)
+        full = child.until_live(501 + 1000 * cycle - 500)
         assert "No space left" in full["degraded"]
         assert full["queued"] > 0
         ballast.unlink()
@@ -186,7 +190,7 @@ def test_a_disk_that_stays_full_costs_what_is_beyond_memory_and_says_how_much(
     while True:
         child.ask("steps(20, 'x' * 500_000)")
         emitted += 20
-        found = child.until(lambda s, n=emitted: s["live"] == n)
+        found = child.until_live(emitted)
         if found["dropped"]:
             break
     assert found["queued"] * 500_000 < 64 * 1024 * 1024
@@ -217,7 +221,7 @@ def test_drops_are_in_the_log_once_it_can_be_written(
     while not lost:
         child.ask("steps(20, 'x' * 500_000)")
         emitted += 20
-        lost = child.until(lambda s, n=emitted: s["live"] == n)["dropped"].get("disk", 0)
+        lost = child.until_live(emitted)["dropped"].get("disk", 0)
     ballast.unlink()
     found = child.until(lambda s: s["degraded"] is None and s["queued"] == 0)
     assert found["written"] == emitted - lost
@@ -266,7 +270,7 @@ def test_a_run_that_dies_on_a_full_disk_is_gone_on_with(
 def test_a_run_whose_directory_is_removed_goes_on_in_a_new_one(
     start: Callable[..., Child], tmp_path: Path
 ) -> None:
-    """What was in the directory is gone; the log goes on there within seconds, live sinks at once."""
+    """What was in it is gone; the log goes on there within seconds, the live sink at once."""
     child = start(tmp_path / "disk")
     child.ask("steps(500)")
     child.until(lambda s: s["written"] == 501 == s["live"])
@@ -284,7 +288,7 @@ def test_a_run_whose_directory_is_removed_goes_on_in_a_new_one(
     assert "was removed" in errors
     live, log = child.live(), child.log()
     assert seqs(live) == list(range(found["emitted"] + 1))
-    assert 0 < log[0].seq
+    assert log[0].seq > 0
     assert log == live[log[0].seq :]
     # it is a run that can be gone on with, and nothing is delivered twice
     (checkpoint,) = list_checkpoints(child.run_dir / "rank-0")

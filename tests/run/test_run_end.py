@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -487,3 +488,18 @@ def test_a_close_that_was_interrupted_can_be_done_again(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
     assert process.wait(50) == 9
     assert end_of(tmp_path)[0] == "finished"
+
+
+def test_after_the_end_nothing_of_ours_goes_on(tmp_path: Path) -> None:
+    """A tracker that stays down is left alone after close(), and nobody's random is drawn from."""
+    before = random.getstate()
+    sink = FaultySink(write=Fault(OSError("down")))
+    run = Run("p", dir=tmp_path, sinks=sink, retry=Retry(first=0.001, most=0.002))
+    run.step(x=1.0)
+    report = run.close(timeout=0.3)
+    assert report.left == {sink.name: 3}
+    run._thread.join(10)
+    assert not run._thread.is_alive()
+    assert run.sink(sink.name).state == "failed"
+    assert "down" in str(run.sink(sink.name).error)
+    assert random.getstate() == before

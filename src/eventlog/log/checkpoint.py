@@ -2,8 +2,8 @@
 
 A checkpoint belongs to an alias and to what its sink writes to; another target starts afresh. One
 process at a time may hold it. A slot is whole when its checksum holds; the newer whole slot counts,
-so that a crash in the middle of a write costs at most that write. A new file takes its room at once:
-a disk that is full later takes what is written over it.
+so that a crash in the middle of a write costs at most that write. A new file takes its room at
+once: a disk that is full later takes what is written over it.
 """
 
 from __future__ import annotations
@@ -104,9 +104,7 @@ class CheckpointFile:
 
     def _open_again(self) -> None:
         """Open the file that takes the place of one that was removed."""
-        fd, self._fd = self._fd, -1
-        os.close(fd)
-        self._lock.release()
+        self.close()
         self._open()
         self._generation = max(self._generation, _newest(self._fd)[0])
 

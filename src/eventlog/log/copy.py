@@ -12,6 +12,7 @@ from eventlog.codec import encode_foreign
 from eventlog.events import Event, ModelUpdateEvent, RunStarted
 from eventlog.exceptions import LogError
 from eventlog.log.files import last_valid_seq
+from eventlog.log.segment_reader import Segment, list_segments
 from eventlog.log.source import Block, describe
 from eventlog.log.writer import Encoded, LogWriter
 
@@ -32,6 +33,7 @@ class LogCopy:
 
     Attributes:
         end: The seq after the last event that is in it.
+        attempt: The newest one that it has events of, from 0.
 
     Raises:
         LogError: Another process writes there, or it cannot be made.
@@ -45,6 +47,7 @@ class LogCopy:
             if not self._lock.acquire():
                 raise LogError(f"{directory} is being written by somebody else")
             self.end = last_valid_seq(directory)
+            self.attempt = _newest_attempt(directory)
         except OSError as error:
             self._lock.release()
             raise LogError(f"cannot open a log in {directory}: {error}") from error
@@ -77,7 +80,9 @@ class LogCopy:
         try:
             self._log.write_now(encoded, SYSTEM_CLOCK)
         finally:
-            self.end = max(self.end, self._log.written_end)
+            for block, _, _ in encoded:
+                if block.end <= self._log.written_end:
+                    self.end, self.attempt = block.end, block.attempt
 
     def _latch(self, event: Event) -> None:
         kept = [e for e in self._log.latched if type(e) is not type(event)]
@@ -106,6 +111,16 @@ class LogCopy:
         if self._log.synced_end < self._log.written_end:
             problem = "what was written may not be on the disk"
             raise OSError(errno.EIO, problem, str(self._directory))
+
+
+def _newest_attempt(directory: Path) -> int:
+    for _, path in reversed(list_segments(directory)):
+        segment = Segment(path)
+        header = segment.header
+        segment.close()
+        if header is not None:
+            return header.attempt
+    return 0
 
 
 def _blocks(events: Sequence[Event]) -> Iterator[list[Event]]:

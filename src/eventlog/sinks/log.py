@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eventlog.events import ArtifactEvent, BlobRef, Event, FigureEvent, ImageEvent, Status
-from eventlog.exceptions import SinkError
+from eventlog.exceptions import RefusedError, SinkError
 from eventlog.log.copy import LogCopy
 from eventlog.sinks.base import CAPABILITIES, RunInfo, Sink
 
@@ -53,9 +53,18 @@ class LogSink(Sink):
         self.url = str(base)
 
     def write(self, batch: Sequence[Event]) -> None:
-        """Append what is not there yet."""
+        """Append what is not there yet.
+
+        Raises:
+            RefusedError: The log lost what the copy has, and counted on from before it.
+        """
         assert self._copy is not None  # noqa: S101 - opened
         for event in batch:
+            if event.seq < self._copy.end and event.attempt > self._copy.attempt:
+                raise RefusedError(
+                    f"{self.url} has an event {event.seq} of attempt {self._copy.attempt}, which "
+                    f"the log lost; that of attempt {event.attempt} has no place there"
+                )
             if event.seq >= self._copy.end:
                 for blob in _blobs_of(event):
                     self._copy_blob(blob)
