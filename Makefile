@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test kill lint format bench coverage clean
+.PHONY: help demo test slow kill lint format bench coverage clean
 
 # The first of these that runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -25,8 +25,11 @@ help: ## list the targets
 demo: .venv/.stamp ## run the example, end to end
 	$(BIN)/python examples/demo.py
 
-test: .venv/.stamp ## run the tests of the core and of the plugins
-	$(BIN)/python -m pytest
+test: .venv/.stamp ## run the tests of the core and of the plugins, but the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: .venv/.stamp ## run the slow tests: long models, 20,000 bit flips
+	$(BIN)/python -m pytest -m slow --timeout 1800
 
 kill: .venv/.stamp ## kill 200 times, at random moments, and check that nothing is lost
 	EVENTLOG_KILLS=200 $(BIN)/python -m pytest -s tests/kill/test_kill.py

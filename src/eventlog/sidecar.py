@@ -306,7 +306,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     try:
-        log = _wait_for_log(options.run_dir, options.rank, 10.0)
+        # a run that starts this process is about to make its log
+        patience = 0.0 if options.parent is None else 10.0
+        log = _wait_for_log(options.run_dir, options.rank, patience)
         status = _StatusFile(status_path(log.run_dir, log.rank), options.parent)
         statistics = anyio.run(
             partial(
