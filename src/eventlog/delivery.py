@@ -208,6 +208,7 @@ class Port:
         self._waker: Waker
         self._source_closed: Callable[[], bool] = lambda: False
         self._in_flight = 0
+        self._stopped = False
         self._delivered = 0
         self._counted = _Counted(0, 0, 0, 0, 0, 0)
         self._patient = patient
@@ -265,13 +266,14 @@ class Port:
             await self._close()
         except _GivenUpError:
             pass
-        except anyio.get_cancelled_exc_class():
-            self.state = "failed"
-            self.error = self.error or "given up at the end of the run"
-            raise
         finally:
             unlisten()
             self.end()
+
+    def stop(self) -> None:
+        """Give up as soon as the call that is going on has ended; in the loop."""
+        self._stopped = True
+        self._waker()
 
     def end(self) -> None:
         """Let go of the thread and the files, and say so; may be called twice."""
@@ -337,6 +339,10 @@ class Port:
         self._flushed_at = anyio.current_time()
         failures = 0
         while True:
+            if self._stopped:
+                # what the sink has in hand was finished, and is confirmed
+                await self._flush()
+                self._give_up(SinkError("given up at the end of the run"))
             ended = source.closed
             try:
                 ready = self.subscription.pull(self._batch)
@@ -513,8 +519,10 @@ class Port:
         wished = isinstance(error, UnavailableError) and error.retry_after is not None
         before = self._source_closed()
         with anyio.move_on_after(delay):
-            while wished or before or not self._source_closed():
+            while not self._stopped and (wished or before or not self._source_closed()):
                 await self._waker.wait()
+            if self._stopped:
+                self._give_up(error)
             # the source has ended meanwhile: nobody is to wait minutes for the last batch
             return 0
         return failures
@@ -584,16 +592,17 @@ class Delivery:
         """Deliver everything to every sink until the source has ended."""
         self._stop = Waker()
         async with anyio.create_task_group() as outer:
-            outer.start_soon(self._wait_for_stop, self._stop, outer.cancel_scope)
+            outer.start_soon(self._wait_for_stop, self._stop)
             async with anyio.create_task_group() as group:
                 self._group = group
                 for port in self.ports.values():
                     group.start_soon(self._run_port, port)
             outer.cancel_scope.cancel()
 
-    async def _wait_for_stop(self, stop: Waker, scope: anyio.CancelScope) -> None:
+    async def _wait_for_stop(self, stop: Waker) -> None:
         await stop.wait()
-        scope.cancel()
+        for port in self.ports.values():
+            port.stop()
 
     def stop(self) -> None:
         """Give up what is not delivered yet; from any thread. It stays in the log."""

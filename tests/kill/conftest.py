@@ -62,6 +62,7 @@ class Trainer:
             "segment_bytes": 200_000,
         }
         self.number = number
+        self.killed = 0
         self.errors = directory / f"errors-{number}"
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
@@ -86,18 +87,26 @@ class Trainer:
 
     def kill(self) -> int:
         """Kill it; return the number of steps that its log must have."""
-        killed = time.monotonic_ns()
+        self.killed = time.monotonic_ns()
         self.process.kill()
         self.process.wait()
-        return self.due(killed)
+        return self.due()
 
-    def due(self, killed: int) -> int:
+    def due(self) -> int:
         """Return how many steps are older than the window, which its own stalls make longer."""
-        stamps = [PAIR.unpack_from(self._shared, 16 * n) for n in range(1, self.steps() + 1)]
-        times = [at for _, at in stamps if at > killed - 2_000_000_000] + [killed]
+        killed, stamps = self.killed, self._stamps()
+        times = [at for at in stamps if at > killed - 2_000_000_000] + [killed]
         stall = max((b - a for a, b in itertools.pairwise(times)), default=0)
         oldest = killed - WINDOW_NS - SCHEDULING_NS - stall
-        return max((n for n, at in stamps if at <= oldest), default=0)
+        return sum(at <= oldest for at in stamps)
+
+    def age_of_what_is_lost(self, kept: int) -> float:
+        """Return how old, in seconds, the oldest step was that is not among those kept."""
+        lost = self._stamps()[kept:]
+        return max(0.0, (self.killed - lost[0]) / 1e9) if lost and self.killed else 0.0
+
+    def _stamps(self) -> list[int]:
+        return [PAIR.unpack_from(self._shared, 16 * n)[1] for n in range(1, self.steps() + 1)]
 
     def end(self) -> int:
         """Let it end by itself; return its exit code."""
