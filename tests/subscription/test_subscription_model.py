@@ -509,7 +509,7 @@ class Case:
 
 
 def spans_of(events: list[Event]) -> dict[tuple[int, str], tuple[int, int]]:
-    """The first and the last step of each attempt on each axis; a rewind sets the first."""
+    """The first and the last step of each attempt on each axis; a rewind voids all behind it."""
     steps: dict[tuple[int, str], list[int]] = {}
     for event in events:
         if event.step is not None and not isinstance(event, RunStarted | RunFinished | Flushed):
@@ -517,8 +517,8 @@ def spans_of(events: list[Event]) -> dict[tuple[int, str], tuple[int, int]]:
     lows = {(e.attempt, "step"): e.to_step for e in events if isinstance(e, Rewound)}
     spans = {where: (min(found), max(found)) for where, found in steps.items()}
     for where, low in lows.items():
-        first, last = spans.get(where, (low, -1))
-        spans[where] = (min(first, low), last)
+        first, _ = spans.get(where, (low, -1))
+        spans[where] = (min(first, low), 2**63 - 1)
     return spans
 
 
