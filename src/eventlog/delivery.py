@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import anyio
 
@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("eventlog")
-T = TypeVar("T")
 
 PortState = Literal["waiting", "opening", "open", "retrying", "closed", "failed"]
 
