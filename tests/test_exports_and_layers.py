@@ -10,7 +10,17 @@ import eventlog
 SOURCE = Path(eventlog.__file__).parent
 
 LAYERS = (
-    ("exceptions", "_version", "clock", "_names", "_platform", "_wake", "_config", "_provenance"),
+    (
+        "exceptions",
+        "_version",
+        "clock",
+        "_names",
+        "_platform",
+        "_wake",
+        "_config",
+        "_settings",
+        "_provenance",
+    ),
     ("events", "_rejections"),
     ("_values", "codec", "cadence"),
     ("_counters", "_loop", "log.layout", "log.records", "log.blobs", "log.inbox"),

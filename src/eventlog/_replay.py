@@ -199,7 +199,10 @@ async def areplay(
                 sink,
                 reading.subscribe(part),
                 partial(
-                    _told, msgspec.structs.replace(info, directory=base / safe_name(spec.alias))
+                    _told,
+                    msgspec.structs.replace(
+                        info, alias=spec.alias, directory=base / safe_name(spec.alias)
+                    ),
                 ),
                 deadlines=options.get("deadlines", DEADLINES),
                 retry=options.get("retry", RETRY),

@@ -42,7 +42,7 @@ class MediaMethods:
 
     _recorder: Recorder
 
-    def _axes(self, step: Any, axis: str | None) -> dict[str, Any]:
+    def _axes(self, step: Any, axis: str | None, options: Any = None) -> dict[str, Any]:
         raise NotImplementedError
 
     def due(self, every: str) -> bool:
@@ -81,6 +81,7 @@ class MediaMethods:
         step: int | None = None,
         axis: str | None = None,
         every: str | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Log an image, or a list of images under one tag.
 
@@ -93,12 +94,13 @@ class MediaMethods:
             caption: A text beside it.
             step, axis: Where it is, if not at the run's step.
             every: A cadence, if it is not to be logged at each call.
+            options: What single sinks are told with it; see `Run.step`.
         """
 
         def make() -> tuple[Any, int]:
             value = image() if callable(image) else image
             many = value if isinstance(value, list | tuple) else [value]
-            event = ImageEvent(tag=tag, caption=caption, **self._axes(step, axis))
+            event = ImageEvent(tag=tag, caption=caption, **self._axes(step, axis, options))
             item = DeferredImage(event, [copy_array(one) for one in many], self._needs_blobs())
             return item, item.size
 
@@ -112,19 +114,20 @@ class MediaMethods:
         step: int | None = None,
         axis: str | None = None,
         every: str | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Log a matplotlib figure: rendered to PNG now, on this thread (tens of milliseconds).
 
         Args:
             tag: Its name.
             figure: A figure or axes, or a function that returns one, called when due.
-            step, axis, every: As for `image`.
+            step, axis, every, options: As for `image`.
         """
 
         def make() -> tuple[Any, int]:
             blobs = self._needs_blobs()
             png = render_figure(figure() if _is_maker(figure) else figure)
-            event = FigureEvent(tag=tag, blob=_NO_BLOB, **self._axes(step, axis))
+            event = FigureEvent(tag=tag, blob=_NO_BLOB, **self._axes(step, axis, options))
             return DeferredFigure(event, png, blobs), len(png)
 
         self._emit(tag, every, make)
@@ -138,6 +141,7 @@ class MediaMethods:
         step: int | None = None,
         axis: str | None = None,
         every: str | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Log a distribution.
 
@@ -147,12 +151,12 @@ class MediaMethods:
                 returns one, called when due. Copied now, binned later; NaN and infinities are
                 counted apart.
             bins: How many bins of equal width.
-            step, axis, every: As for `image`.
+            step, axis, every, options: As for `image`.
         """
 
         def make() -> tuple[Any, int]:
             value = copy_array(values() if callable(values) else values)
-            event = HistogramEvent(tag=tag, edges=[], counts=[], **self._axes(step, axis))
+            event = HistogramEvent(tag=tag, edges=[], counts=[], **self._axes(step, axis, options))
             item = DeferredHistogram(event, value, bins)
             return item, item.size
 
@@ -166,18 +170,19 @@ class MediaMethods:
         step: int | None = None,
         axis: str | None = None,
         every: str | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Log a text; trackers that can show Markdown do.
 
         Args:
             tag: Its name.
             text: The text, or a function that returns it, called when due.
-            step, axis, every: As for `image`.
+            step, axis, every, options: As for `image`.
         """
 
         def make() -> tuple[Any, int]:
             value = str(text() if callable(text) else text)
-            event = TextEvent(tag=tag, text=value, **self._axes(step, axis))
+            event = TextEvent(tag=tag, text=value, **self._axes(step, axis, options))
             return _sized(event, len(value))
 
         self._emit(tag, every, make)
@@ -191,6 +196,7 @@ class MediaMethods:
         step: int | None = None,
         axis: str | None = None,
         every: str | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Log a table of plain values.
 
@@ -199,12 +205,14 @@ class MediaMethods:
             rows: Rows of cells, rows as mappings, a mapping of columns, a data frame, or a
                 function that returns one of these, called when due.
             columns: Their names, where `rows` does not have them.
-            step, axis, every: As for `image`.
+            step, axis, every, options: As for `image`.
         """
 
         def make() -> tuple[Any, int]:
             names, cells = plain_table(columns, rows() if _is_maker(rows) else rows)
-            event = TableEvent(tag=tag, columns=names, rows=cells, **self._axes(step, axis))
+            event = TableEvent(
+                tag=tag, columns=names, rows=cells, **self._axes(step, axis, options)
+            )
             return _sized(event, 32 * len(names) * len(cells))
 
         self._emit(tag, every, make)
@@ -218,6 +226,7 @@ class MediaMethods:
         metadata: Mapping[str, Any] | None = None,
         copy: bool = False,
         step: int | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Log a file or a folder that belongs to the run.
 
@@ -228,6 +237,7 @@ class MediaMethods:
             metadata: Plain values about it.
             copy: Copy the file into the run (on the writer's thread) instead of pointing to it.
             step: Where it is, if not at the run's step.
+            options: As for `image`.
         """
 
         def make() -> tuple[Any, int]:
@@ -240,7 +250,7 @@ class MediaMethods:
                 path=str(full),
                 size=full.stat().st_size if full.is_file() else 0,
                 metadata=dict(metadata or {}),
-                **self._axes(step, None),
+                **self._axes(step, None, options),
             )
             return (DeferredArtifact(event, self._needs_blobs()), 0) if copy else (event, 0)
 

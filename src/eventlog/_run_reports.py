@@ -45,7 +45,7 @@ class SinkHandle(NamedTuple):
     """A sink of a run, as it is now.
 
     Attributes:
-        state: waiting, opening, open, retrying, closed or failed.
+        state: waiting, opening, open, retrying, closed or failed; skipped where "all" left it out.
         url: Where to look.
         run_id: The run's id in that tracker.
         tracker: The SDK's own object, where the sink runs in this process.

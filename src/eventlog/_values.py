@@ -41,7 +41,7 @@ class Snapshot:
         self.rejected: list[tuple[str, str, str]] = []
 
 
-RESERVED: Final = frozenset({"axis", "batch", "durable", "epoch", "every"})
+RESERVED: Final = frozenset({"axis", "batch", "durable", "epoch", "every", "options"})
 """Names that say something about a call instead of being values of it."""
 
 _SHORT = 1024

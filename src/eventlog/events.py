@@ -15,6 +15,7 @@ Each event carries
 ``batch``   batches; with gradient accumulation there are several in a step
 ``epoch``   epochs, whole or fractional
 ``values``  scalars by name; nested names are joined with ``/``
+``options`` what the call said for single sinks, by alias or name; None as a rule
 =========== ======================================================================
 
 (run, rank, attempt, seq) identifies an event for ever. A ``None`` axis means that the emitter did
@@ -121,6 +122,7 @@ class Event(
     window: Window | None = None
     wall: int = 0
     seq: int = -1
+    options: dict[str, dict[str, Any]] | None = None
 
     @property
     def wall_time(self) -> float:

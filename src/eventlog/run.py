@@ -29,6 +29,7 @@ from eventlog._run_media import MediaMethods
 from eventlog._run_places import choose_run, write_manifest
 from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle
 from eventlog._run_values import RunConfig, RunSummary
+from eventlog._settings import load_settings
 from eventlog._sieve import Sieve
 from eventlog._supervisor import Supervisor
 from eventlog._values import plain_in_place
@@ -66,6 +67,13 @@ __all__ = ["CloseReport", "Run", "RunStatistics", "SinkHandle", "current_run"]
 
 logger = logging.getLogger("eventlog")
 
+
+class _Default(str):
+    """A default that can be told from the same text given by the user."""
+
+
+_RUNS = _Default("runs")
+
 _NOWHERE_YET = {"step": None, "batch": None, "epoch": None}
 """Where a run is that was just resumed: `load_state_dict` says, or the first step."""
 
@@ -77,12 +85,15 @@ class Run(MediaMethods):
     raises nothing for what a value or a tracker does.
 
     Args:
-        project: What the run belongs to; also the directory under `dir`.
+        project: What the run belongs to; also the directory under `dir`. By default what the
+            settings say (``EVENTLOG_PROJECT``, or `project` in ``[tool.eventlog]``).
         name: For people; the run's id by default.
         dir: Runs lie in ``dir/<project>/<run id>``; None keeps the newest events in memory only.
+            By default what the settings say (``EVENTLOG_DIR``, or `dir`), or ``runs``.
         config: Hyperparameters: a mapping, dataclass, namespace or the like.
         sinks: A name, a sink, a function, "all", a list of these, or a mapping of aliases to
-            options, cadences, sinks or functions.
+            options, cadences, sinks or functions. By default what the settings say
+            (``EVENTLOG_SINKS``, or `sinks`); ``[]`` for none at all.
         every: When step and batch events pass, for sinks that do not say: "10 steps or 30 s".
         reduce: What becomes of the values between two ticks: last, mean, min, max, sum, count,
             std, or a mapping of keys (or patterns) to these. None passes due events as they are.
@@ -113,10 +124,10 @@ class Run(MediaMethods):
 
     def __init__(
         self,
-        project: str,
+        project: str | None = None,
         name: str | None = None,
         *,
-        dir: str | os.PathLike[str] | None = "runs",
+        dir: str | os.PathLike[str] | None = _RUNS,
         config: Any = None,
         sinks: Sinks = None,
         every: Every = None,
@@ -134,9 +145,18 @@ class Run(MediaMethods):
         retry: Retry = RETRY,
         close_timeout: float = 30.0,
     ) -> None:
-        project, name = _text("project", project), _text("name", name)
+        settings = load_settings()
+        project = _text("project", settings.project if project is None else project)
+        name = _text("name", name)
         if not project:
-            raise TypeError("project must be a text that is not empty")
+            raise TypeError(
+                "project must be a text that is not empty: an argument, EVENTLOG_PROJECT, or "
+                "project in [tool.eventlog] of pyproject.toml"
+            )
+        dir = settings.dir if dir is _RUNS and settings.dir else dir
+        sinks = settings.sinks if sinks is None else sinks
+        every = settings.every if every is None else every
+        reduce = settings.reduce if reduce is None else reduce
         _check_steps_per_epoch(steps_per_epoch)
         if not isinstance(close_timeout, int | float) or not close_timeout >= 0:
             raise TypeError(f"close_timeout must be seconds, not {close_timeout!r}")
@@ -149,7 +169,7 @@ class Run(MediaMethods):
         Sieve(None, every, None, None)
         if reduce is not None:
             Reduction(reduce)
-        specs = select_sinks(sinks, every, reduce)
+        specs = select_sinks(sinks, every, reduce, settings)
         values = plain_config(config)
         self._record = None if record is None else Gate(record)
         base = None if dir is None else Path(dir) / safe_name(project)
@@ -173,6 +193,7 @@ class Run(MediaMethods):
         self._said_end = False
         self._late: list[str] = []
         self._failed: dict[str, SinkHandle] = {}
+        self._skipped = specs.skipped
         # before anything is made on disk: a sink that cannot be had must leave nothing behind
         made, isolated = self._make_sinks(specs)
         self._uncaught = uncaught()
@@ -299,6 +320,7 @@ class Run(MediaMethods):
         return RunInfo(
             state=state,
             run_id=self.id,
+            alias=alias,
             project=self.project,
             name=self.name,
             config=self.config.as_dict(),
@@ -349,6 +371,7 @@ class Run(MediaMethods):
             epoch: float | None = None,
             every: str | None = None,
             durable: bool = False,
+            options: Mapping[str, Mapping[str, Any]] | None = None,
             **scalars: Any,
         ) -> None:
             """Log values at the current step, and count the step."""
@@ -364,6 +387,7 @@ class Run(MediaMethods):
             axis: str | None = None,
             every: str | None = None,
             durable: bool = False,
+            options: Mapping[str, Mapping[str, Any]] | None = None,
             **scalars: Any,
         ) -> None:
             """Log values at the current step."""
@@ -379,9 +403,12 @@ class Run(MediaMethods):
                     there.
                 every: Log only when this cadence is due; the step is counted in any case.
                 durable: True waits until the event is on the disk; see `Run.sync`.
+                options: What single sinks are told with it, by their alias or name, such as
+                    ``{"aim": {"context": {"subset": "val"}}}``; kept in the event, in plain
+                    values.
                 scalars: Single values: numbers, strings, 0-d arrays and tensors, or functions
-                    that are called when due. A value named step, batch, epoch or every must be
-                    given in `values`.
+                    that are called when due. A value with the name of an argument must be given
+                    in `values`.
             """
             if values is None and step is None and len(self._items) < self._inbox.room:
                 for value in scalars.values():
@@ -412,7 +439,7 @@ class Run(MediaMethods):
             """Log values at the current step, without counting it.
 
             Args:
-                values, step, batch, epoch, every, scalars: As for `Run.step`.
+                values, step, batch, epoch, every, options, scalars: As for `Run.step`.
                 axis: The name of an axis of its own that `step` counts, such as "val_step"; it
                     has no effect on the run's step.
             """
@@ -444,7 +471,8 @@ class Run(MediaMethods):
         """Log values at the current batch, and count the batch.
 
         Args:
-            values, batch, scalars: As for `Run.step`; step, epoch and every may be given, too.
+            values, batch, scalars: As for `Run.step`; the other arguments of it may be
+                given, too.
         """
         if batch is not None:
             scalars["batch"] = batch
@@ -459,7 +487,8 @@ class Run(MediaMethods):
         The event's epoch is the number of the epoch that ended, from 0.
 
         Args:
-            values, epoch, scalars: As for `Run.step`; step, batch and every may be given, too.
+            values, epoch, scalars: As for `Run.step`; the other arguments of it may be
+                given, too.
         """
         scalars["epoch"] = self._counters.epoch if epoch is None else epoch
         self._log(EpochEvent, values, scalars.pop("step", None), scalars)
@@ -481,7 +510,7 @@ class Run(MediaMethods):
             return
         batch, epoch = scalars.pop("batch", None), scalars.pop("epoch", None)
         every, axis = scalars.pop("every", None), scalars.pop("axis", None)
-        durable = scalars.pop("durable", None)
+        durable, options = scalars.pop("durable", None), scalars.pop("options", None)
         place = counters.place(step, batch, epoch, own_axis=axis is not None)
         if place.rejected:
             recorder.rejections.add(place.rejected)
@@ -495,6 +524,7 @@ class Run(MediaMethods):
             {},
             counters.attempt,
             axis or "step",
+            options=None if options is None else self._options(options),
         )
         record = self._record
         if record is not None and kind is not EpochEvent and not record.enter(event).due:
@@ -564,7 +594,17 @@ class Run(MediaMethods):
     def _tell_summary(self, summary: dict[str, Any]) -> None:
         self._put_reserved(SummaryUpdated(summary=summary, **self._axes(None, None)))
 
-    def _axes(self, step: Any, axis: str | None) -> dict[str, Any]:
+    def _options(self, options: Any) -> dict[str, dict[str, Any]] | None:
+        """Return what a call says for single sinks, in plain values."""
+        try:
+            plain = {str(sink): plain_config(mine) for sink, mine in dict(options).items()}
+        except Exception as error:
+            advice = f"options must be a mapping of sinks to mappings of options: {error}"
+            self._recorder.rejections.add([("options", "options", advice)])
+            return None
+        return plain or None
+
+    def _axes(self, step: Any, axis: str | None, options: Any = None) -> dict[str, Any]:
         place = self._counters.place(step, None, None, own_axis=True)
         if place.rejected:
             self._recorder.rejections.add(place.rejected)
@@ -575,6 +615,7 @@ class Run(MediaMethods):
             "epoch": place.epoch,
             "axis": axis or "step",
             "attempt": self._counters.attempt,
+            "options": None if options is None else self._options(options),
         }
 
     def _put_reserved(self, event: Event) -> None:
@@ -861,6 +902,8 @@ class Run(MediaMethods):
             return SinkHandle(alias, report.state, report.url, report.run_id, None, report.error)
         port = self._delivery.ports.get(alias)
         if port is None:
+            if alias in self._skipped:
+                return SinkHandle(alias, "skipped", None, None, None, self._skipped[alias])
             known = ", ".join([*self._delivery.ports, *isolated, *self._failed]) or "none"
             raise KeyError(f"this run has no sink {alias!r}; its sinks: {known}")
         sink = port.sink

@@ -143,7 +143,11 @@ def plan_ports(
 
 def _info(log: Log, alias: str, state: dict[str, Any]) -> RunInfo:
     return msgspec.structs.replace(
-        log.run_info(), directory=log.run_dir / safe_name(alias), state=state, replayed=False
+        log.run_info(),
+        alias=alias,
+        directory=log.run_dir / safe_name(alias),
+        state=state,
+        replayed=False,
     )
 
 

@@ -76,12 +76,6 @@ def test_options_go_to_the_sink_and_the_rest_to_delivery() -> None:
     assert isinstance(spec.make(), ConsoleSink)
 
 
-def test_all_takes_each_installed_sink(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One specification for each."""
-    monkeypatch.setattr(selecting, "available_sinks", lambda: {"a": None, "b": None})
-    assert [spec.alias for spec in select_sinks("all")] == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("sinks", "error", "message"),
     [

@@ -33,6 +33,8 @@ def event_record(event: Event) -> dict[str, Any]:
     record: dict[str, Any] = {"type": tag, **dict(zip(_FIRST, _first(event), strict=True))}
     if event.window is not None:
         record["window"] = msgspec.to_builtins(event.window)
+    if event.options is not None:
+        record["options"] = event.options
     for name in own:
         record[name] = msgspec.to_builtins(getattr(event, name), str_keys=True)
     return record
@@ -40,7 +42,7 @@ def event_record(event: Event) -> dict[str, Any]:
 
 @functools.cache
 def _fields(kind: type[Event]) -> tuple[str, list[str]]:
-    return event_tag(kind), [f for f in kind.__struct_fields__ if f not in _FIRST]
+    return event_tag(kind), [f for f in kind.__struct_fields__ if f not in (*_FIRST, "options")]
 
 
 def _unknown(event: UnknownEvent) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         run_id: Unique and stable over attempts.
+        alias: What the user calls this sink.
         project, name: As the user gave them; `name` defaults to `run_id`.
         config: Hyperparameters known by now: plain, flattened by nobody yet, secrets redacted.
         tags, group, notes: As given.
@@ -80,6 +81,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
+    alias: str = ""
     project: str = ""
     name: str = ""
     config: dict[str, Any] = {}
@@ -167,6 +169,18 @@ class Sink:
         Delivery keeps a sink's position for a target: another target starts at the beginning.
         """
         return ""
+
+    @classmethod
+    def unready(cls, options: Mapping[str, Any]) -> str | None:
+        """Return why the sink cannot work as things stand, and what to do; None when it can.
+
+        Asked before a sink is taken because of ``sinks="all"``, and for listings: without a
+        network, without importing the tracker, and without asking anybody.
+
+        Args:
+            options: Those that it would be made with.
+        """
+        return None
 
 
 def is_async(sink: Sink) -> bool:

@@ -16,13 +16,13 @@ from eventlog._version import __version__
 from eventlog.exceptions import SinkLoadError, SinkNotFoundError
 from eventlog.sinks.base import Sink
 
-__all__ = ["GROUP", "KNOWN", "SinkEntry", "available_sinks", "load_sink_class"]
+__all__ = ["BUILT_IN", "GROUP", "KNOWN", "SinkEntry", "available_sinks", "load_sink_class"]
 
 logger = logging.getLogger("eventlog")
 
 GROUP = "eventlog.sinks"
 
-_BUILT_IN = {
+BUILT_IN = {
     "console": "eventlog.sinks.console:ConsoleSink",
     "log": "eventlog.sinks.log:LogSink",
 }
@@ -57,7 +57,7 @@ def available_sinks() -> dict[str, SinkEntry]:
             found[entry.name] = entry
         elif other.target != entry.target:
             found[entry.name] = other._replace(duplicates=(*other.duplicates, entry.package))
-    for name, target in _BUILT_IN.items():
+    for name, target in BUILT_IN.items():
         # also in a source tree that was never installed
         found.setdefault(name, SinkEntry(name, target, "eventlog-bus", __version__))
     return dict(sorted(found.items()))

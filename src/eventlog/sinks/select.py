@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
 
+from eventlog._settings import Settings, load_settings
 from eventlog.cadence.frequency import FrequencyManager
 from eventlog.cadence.gate import as_rule
 from eventlog.cadence.terms import Cadence
@@ -16,10 +18,12 @@ from eventlog.cadence.window import Reduce
 from eventlog.exceptions import SinkError, SinkLoadError
 from eventlog.sinks.base import Sink
 from eventlog.sinks.callback import callback_sink
-from eventlog.sinks.registry import available_sinks, load_sink_class
+from eventlog.sinks.registry import BUILT_IN, available_sinks, load_sink_class
 from eventlog.subscription import Every
 
-__all__ = ["SinkSpec", "Sinks", "select_sinks"]
+__all__ = ["Selected", "SinkSpec", "Sinks", "select_sinks"]
+
+logger = logging.getLogger("eventlog")
 
 Sinks: TypeAlias = (
     "str | Sink | Callable[..., Any] | Iterable[str | Sink | Callable[..., Any]] "
@@ -83,22 +87,40 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
             ) from error
 
 
-def select_sinks(sinks: Sinks, every: Every = None, reduce: Reduce = None) -> list[SinkSpec]:
+class Selected(list[SinkSpec]):
+    """The sinks that were chosen.
+
+    Attributes:
+        skipped: Those that "all" leaves out, each with what is missing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped: dict[str, str] = {}
+
+
+def select_sinks(
+    sinks: Sinks, every: Every = None, reduce: Reduce = None, settings: Settings | None = None
+) -> Selected:
     """Return what the user asked for, checked but not loaded.
 
     Args:
         sinks: A name, a sink, a function, "all", a list of these, or a mapping of aliases to
             options, cadences, sinks or functions.
         every, reduce: For those sinks that do not say.
+        settings: What is said outside the program, of which the sinks' options count here; looked
+            for when None.
 
     Raises:
         TypeError: It is none of these.
         ValueError: Two sinks have the same alias, or one sink has two.
         CadenceError: A cadence is wrong.
+        EventlogError: The settings cannot be read.
     """
-    specs: list[SinkSpec] = []
+    specs = Selected()
     if sinks is None:
         return specs
+    settings = load_settings() if settings is None else settings
     if isinstance(sinks, Mapping):
         items: Iterable[tuple[str | None, Any]] = sinks.items()
     elif isinstance(sinks, str | Sink) or callable(sinks):
@@ -112,14 +134,53 @@ def select_sinks(sinks: Sinks, every: Every = None, reduce: Reduce = None) -> li
         )
     for alias, what in items:
         if alias is None and what == "all":
-            specs += [
-                SinkSpec(alias=name, name=name, every=every, reduce=reduce)
-                for name in available_sinks()
-            ]
+            _add_all(specs, settings, every, reduce)
         else:
-            specs.append(_one(alias, what, every, reduce))
+            specs.append(_with_settings(_one(alias, what, every, reduce), settings, every, reduce))
     _check(specs)
     return specs
+
+
+def _add_all(specs: Selected, settings: Settings, every: Every, reduce: Reduce) -> None:
+    """Add every tracker that is installed and could start now, and say which could not."""
+    for name in available_sinks():
+        if name in BUILT_IN or any(spec.alias == name for spec in specs):
+            continue
+        plain = SinkSpec(alias=name, name=name, every=every, reduce=reduce)
+        spec = _with_settings(plain, settings, every, reduce)
+        try:
+            problem = load_sink_class(spec.name).unready(spec.options or {})
+        except SinkError as error:
+            problem = str(error)
+        except Exception as error:  # a plugin of anybody's
+            problem = f"{type(error).__name__}: {error}"
+        if problem is None:
+            specs.append(spec)
+        else:
+            specs.skipped[name] = problem
+    if specs.skipped:
+        left_out = "; ".join(f"{name} ({problem})" for name, problem in specs.skipped.items())
+        taken = ", ".join(spec.alias for spec in specs) or "none"
+        logger.warning('eventlog: sinks="all" takes %s and skips %s', taken, left_out)
+
+
+def _with_settings(spec: SinkSpec, settings: Settings, every: Every, reduce: Reduce) -> SinkSpec:
+    """Return the sink with what the settings say of its alias, where the program says nothing."""
+    said = settings.options.get(spec.alias)
+    if not said or spec.sink is not None:
+        return spec
+    other = _with_options(spec.alias, {"sink": spec.name} | said, every, reduce)
+    changes: dict[str, Any] = {"options": (other.options or {}) | (spec.options or {})}
+    for name in ("types", "keys", "isolate", "rate"):
+        if getattr(spec, name) is None:
+            changes[name] = getattr(other, name)
+    if spec.every is every:
+        changes["every"] = other.every
+    if spec.reduce is reduce:
+        changes["reduce"] = other.reduce
+    if spec.ranks == "main":
+        changes["ranks"] = other.ranks
+    return msgspec.structs.replace(spec, **changes)
 
 
 def _check(specs: list[SinkSpec]) -> None:
