@@ -6,9 +6,11 @@ import importlib.metadata
 import json
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from eventlog._settings import Settings
 from eventlog.cli import sinks as command
 from eventlog.cli.sinks import tracker_packages
 from eventlog.sinks.registry import SinkEntry, install_command
@@ -20,34 +22,80 @@ def _requires(monkeypatch: pytest.MonkeyPatch, *requirements: str) -> None:
     monkeypatch.setattr(importlib.metadata, "requires", lambda package: list(requirements))
 
 
+class Row(NamedTuple):
+    """What is of interest of a line."""
+
+    shows: list[str]
+    runs: str
+    state: str
+    writes: str
+
+
+def rows(text: str) -> dict[str, Row]:
+    return {
+        row["name"]: Row(row["shows"], row["runs"], row["state"], row["writes"])
+        for row in json.loads(text)
+    }
+
+
 def test_the_console_is_always_there(cli: Cli) -> None:
-    """The table names the package that brings a sink and its version."""
-    result = cli("sinks", "--check")
-    assert result.exit_code == 0
+    """The table names the package that brings a sink, its version, and what it shows."""
+    result = cli("sinks")
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("console")]
-    assert line.split() == ["console", "eventlog-bus", importlib.metadata.version("eventlog-bus"),
-                            "-", "ok"]  # fmt: skip
+    version = importlib.metadata.version("eventlog-bus")
+    assert line.split() == ["console", "eventlog-bus", version, "-", "all", "process", "ready", "-"]
 
 
-def test_nothing_is_loaded_unless_asked(
+PLUGIN = """
+from eventlog import Sink
+class Mine(Sink):
+    name = "mine"
+    isolation = "sidecar"
+    requires = ("mine_sdk",)
+    def __init__(self, *, server=""):
+        self.server = server
+    @classmethod
+    def unready(cls, options):
+        return None if options.get("server") else "no server: set MINE_URL"
+    def target(self):
+        return self.server
+    def write(self, batch): ...
+"""
+
+
+def test_each_sink_says_whether_it_could_start_and_where_it_would_write(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A plugin that does not import is only found broken by --check, which exits with 1."""
-    install_plugin(tmp_path, "bad", "fails:Sink", "raise RuntimeError('no\\nway')\n")
+    """With the settings that hold here; the SDK itself is not imported unless asked."""
+    install_plugin(tmp_path, "mine", "mine_plugin:Mine", PLUGIN)
+    (tmp_path / "mine_sdk.py").write_text("raise RuntimeError('no\\nway')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    plain = cli("sinks", "--json")
-    assert plain.exit_code == 0
-    states = {row["name"]: row["state"] for row in json.loads(plain.stdout)}
-    assert states["bad"] == states["console"] == "installed"
-    assert "fails" not in sys.modules
+    monkeypatch.setenv("EVENTLOG_CONFIG", str(tmp_path / "eventlog.toml"))
+    settings = tmp_path / "eventlog.toml"
+    settings.write_text("")
+    found = rows(cli("sinks", "--json").stdout)["mine"]
+    assert found == Row(["scalars"], "sidecar", "not ready: no server: set MINE_URL", "<run>/mine")
+    settings.write_text('[options.mine]\nserver = "https://mine.example"\n')
+    found = rows(cli("sinks", "--json").stdout)["mine"]
+    assert (found.state, found.writes) == ("ready", "https://mine.example")
+    assert "mine_sdk" not in sys.modules
     checked = cli("sinks", "--check", "--json")
     assert checked.exit_code == 1
-    found = {row["name"]: row for row in json.loads(checked.stdout)}
-    assert found["bad"]["package"] == "eventlog-bad"
-    assert found["bad"]["version"] == "1.2"
-    assert found["bad"]["state"].startswith("broken: sink 'bad'")
-    assert "RuntimeError: no way" in found["bad"]["state"]
-    assert found["console"]["state"] == "ok"
+    assert rows(checked.stdout)["mine"].state == "broken: RuntimeError: no way"
+
+
+def test_a_plugin_that_does_not_import_is_broken(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The others are listed as ever; the exit code says that one is."""
+    install_plugin(tmp_path, "bad", "fails:Sink", "raise RuntimeError('no\\nway')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    result = cli("sinks", "--json")
+    assert result.exit_code == 1
+    found = rows(result.stdout)
+    assert found["bad"].state.startswith("broken: sink 'bad'")
+    assert "RuntimeError: no way" in found["bad"].state
+    assert found["console"].state == "ready"
 
 
 def test_a_name_that_two_packages_claim_is_broken(
@@ -83,5 +131,5 @@ def test_without_a_namesake_all_requirements_count(monkeypatch: pytest.MonkeyPat
 def test_a_missing_tracker_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state says what to type."""
     monkeypatch.setattr(command, "tracker_packages", lambda entry: {"wandb": None})
-    row = command._row(SinkEntry("wandb", "m:C", "eventlog-wandb", "1"), check=False)
+    row = command._row(SinkEntry("wandb", "m:C", "eventlog-wandb", "1"), False, Settings())
     assert row.state == f"broken: wandb is missing: {install_command('wandb')}"

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import re
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from eventlog._settings import Settings, load_settings
 from eventlog.cli.arguments import JsonOption
 from eventlog.cli.outcome import FOUND_WRONG, one_line, reported
 from eventlog.cli.output import write_json, write_table
-from eventlog.exceptions import SinkError
-from eventlog.sinks.registry import SinkEntry, available_sinks, install_command, load_sink_class
+from eventlog.exceptions import EventlogError
+from eventlog.sinks.base import CAPABILITIES
+from eventlog.sinks.registry import (
+    BUILT_IN,
+    SinkEntry,
+    available_sinks,
+    install_command,
+    load_sink_class,
+)
+from eventlog.sinks.select import select_sinks
 
 __all__ = ["sinks", "tracker_packages"]
 
@@ -25,45 +35,78 @@ class _Row(NamedTuple):
     package: str
     version: str
     sdk: dict[str, str | None]
+    shows: list[str]
+    runs: str
     state: str
+    writes: str
 
 
 @reported
 def sinks(
     check: Annotated[
-        bool, typer.Option("--check", help="Load each sink and say if that works.")
+        bool, typer.Option("--check", help="Import each tracker's SDK, too, and say if that works.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the installed sinks."""
-    rows = [_row(entry, check) for entry in available_sinks().values()]
+    """List the installed sinks: what each shows, whether it could start now, where it would write.
+
+    The settings of the environment and of pyproject.toml or eventlog.toml hold. A sink that is
+    not ready says what is missing; exit code 1 means that one is broken.
+
+    Example: eventlog sinks --check
+    """
+    settings = load_settings()
+    rows = [_row(entry, check, settings) for entry in available_sinks().values()]
     if json:
         write_json([row._asdict() for row in rows])
     else:
         write_table(
-            ["name", "package", "version", "sdk", "state"],
-            [(r.name, r.package, r.version, _sdk(r.sdk), r.state) for r in rows],
-        )
+            ["name", "package", "version", "sdk", "shows", "runs in", "state", "writes to"],
+            [
+                (r.name, r.package, r.version, _sdk(r.sdk), _shown(r.shows), r.runs, r.state,
+                 r.writes)
+                for r in rows
+            ],
+        )  # fmt: skip
     if any(row.state.startswith("broken") for row in rows):
         raise typer.Exit(FOUND_WRONG)
 
 
-def _row(entry: SinkEntry, check: bool) -> _Row:
+def _row(entry: SinkEntry, check: bool, settings: Settings) -> _Row:
     sdk = tracker_packages(entry)
-    state = "installed"
+    row = _Row(entry.name, entry.package, entry.version, sdk, [], "-", "", "-")
     absent = [package for package, version in sdk.items() if version is None]
     if entry.duplicates:
         packages = ", ".join((entry.package, *entry.duplicates))
-        state = f"broken: several packages bring it: {packages}"
-    elif absent:
-        state = f"broken: {', '.join(absent)} is missing: {install_command(entry.name, entry)}"
-    elif check:
-        try:
-            load_sink_class(entry.name)
-            state = "ok"
-        except SinkError as error:
-            state = f"broken: {one_line(error)}"
-    return _Row(entry.name, entry.package, entry.version, sdk, state)
+        return row._replace(state=f"broken: several packages bring it: {packages}")
+    if absent:
+        advice = install_command(entry.name, entry)
+        return row._replace(state=f"broken: {', '.join(absent)} is missing: {advice}")
+    try:
+        kind = load_sink_class(entry.name)
+        if check:
+            for module in kind.requires:
+                importlib.import_module(module)
+        row = row._replace(shows=sorted(kind.capabilities), runs=kind.isolation)
+        spec = select_sinks(entry.name, settings=settings)[0]
+        problem = kind.unready(spec.options or {})
+        target = "" if entry.name in BUILT_IN else spec.make().target()
+    except EventlogError as error:
+        return row._replace(state=f"broken: {one_line(error)}")
+    except (Exception, SystemExit) as error:  # of a plugin of anybody's, or of its SDK
+        return row._replace(state=f"broken: {type(error).__name__}: {one_line(error)}")
+    if entry.name not in BUILT_IN:
+        row = row._replace(writes=target or f"<run>/{entry.name}")
+    return row._replace(state="ready" if problem is None else f"not ready: {problem}")
+
+
+def _shown(capabilities: list[str]) -> str:
+    left_out = sorted(CAPABILITIES.difference(capabilities))
+    if not capabilities:
+        return "-"
+    if len(left_out) < len(capabilities):
+        return f"all but {', '.join(left_out)}" if left_out else "all"
+    return ", ".join(capabilities)
 
 
 def tracker_packages(entry: SinkEntry) -> dict[str, str | None]:
