@@ -88,6 +88,15 @@ class FileLock:
         _held[self._key] = os.getpid()
         return True
 
+    @property
+    def gone(self) -> bool:
+        """Whether the file was removed or replaced: others can take a lock of that name."""
+        try:
+            stat = os.stat(self.path)
+        except OSError:
+            return True
+        return (stat.st_dev, stat.st_ino) != self._key
+
     def release(self) -> None:
         """Let go of it; may be called twice."""
         if self._fd >= 0:

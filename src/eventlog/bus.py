@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import anyio
 import msgspec
 
+from eventlog._settings import Settings
 from eventlog._stream import EventStream
 from eventlog.cadence.window import Reduce
 from eventlog.clock import SYSTEM_CLOCK, Clock
@@ -93,7 +94,8 @@ class EventBus:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._dir = None if dir is None else Path(dir)
-        self._specs = select_sinks(sinks, every, reduce)
+        # a loop may be running: no file is looked for
+        self._specs = select_sinks(sinks, every, reduce, Settings())
         self._sinks = [spec.make() for spec in self._specs]
         self._clock = clock
         self._run_id = uuid.uuid4().hex[:12]
@@ -129,6 +131,9 @@ class EventBus:
         return self
 
     def _open(self) -> Recorder:
+        if self._dir is not None:
+            # once and for all: a program may change its working directory
+            self._dir = self._dir.absolute()
         recorder = Recorder(self._dir, run_id=self._run_id, clock=self._clock)
         recorder.start()
         return recorder

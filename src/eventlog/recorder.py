@@ -114,6 +114,7 @@ class Recorder:
                 writer=f"eventlog {__version__}",
             )
             log.moved = self._lock_again
+            log.removed = self._is_unlocked
         self._log = log
         self.writer = Writer(
             self.inbox,
@@ -134,6 +135,13 @@ class Recorder:
                 f"{directory} is being written by another process; end it first, or choose "
                 "another run"
             )
+
+    def _is_unlocked(self) -> bool:
+        """Whether the lock's file is gone: then so is the directory that the log was made in.
+
+        It may be there again: whoever writes in it, a sink's position say, makes it.
+        """
+        return self._held is not None and self._held.gone
 
     def _lock_again(self) -> None:
         """Lock the directory that the writer had to make anew: the old lock went with the old one.

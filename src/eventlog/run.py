@@ -27,17 +27,26 @@ from eventlog._retention import Retain, Retention, parse_retain
 from eventlog._run_end import all_runs, current_run, open_runs, status_of, uncaught
 from eventlog._run_media import MediaMethods
 from eventlog._run_places import choose_run, write_manifest
-from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle
+from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle, report_of
 from eventlog._run_values import RunConfig, RunSummary
 from eventlog._settings import load_settings
 from eventlog._sieve import Sieve
 from eventlog._supervisor import Supervisor
+from eventlog._terms import keep_terms
 from eventlog._values import plain_in_place
 from eventlog._wake import Wake
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduce, Reduction
 from eventlog.clock import monotonic_ns
-from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry
+from eventlog.delivery import (
+    DEADLINES,
+    RETRY,
+    Deadlines,
+    Delivery,
+    Port,
+    Retry,
+    SinkStatistics,
+)
 from eventlog.events import (
     BatchEvent,
     ConfigUpdated,
@@ -54,13 +63,14 @@ from eventlog.events import (
 )
 from eventlog.exceptions import SinkLoadError
 from eventlog.keeping import DeadLetters, Keeper
+from eventlog.log.archive import open_log
 from eventlog.log.inbox import Barrier, Inbox
 from eventlog.log.writer import SEGMENT_BYTES
 from eventlog.recorder import Recorder, rank_directory
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.plan import write_plan
 from eventlog.sinks.registry import load_sink_class
-from eventlog.sinks.select import Sinks, SinkSpec, select_sinks
+from eventlog.sinks.select import Selected, Sinks, SinkSpec, select_sinks
 from eventlog.subscription import Every, Subscription
 
 __all__ = ["CloseReport", "Run", "RunStatistics", "SinkHandle", "current_run"]
@@ -172,9 +182,14 @@ class Run(MediaMethods):
         specs = select_sinks(sinks, every, reduce, settings)
         values = plain_config(config)
         self._record = None if record is None else Gate(record)
-        base = None if dir is None else Path(dir) / safe_name(project)
+        # once and for all: a program may change its working directory
+        base = None if dir is None else Path(os.path.abspath(dir)) / safe_name(project)
         self.project = project
         self.id, resumed = choose_run(base, _text("resume", resume), name)
+        if resumed and base is not None:
+            was = open_log(base / self.id).run_info()
+            name, values = name or was.name, was.config | values
+            tags, group, notes = tuple(tags) or was.tags, group or was.group, notes or was.notes
         self.name = name or self.id
         self.dir = None if base is None else base / self.id
         self.config = RunConfig(values, self._tell_config)
@@ -194,8 +209,14 @@ class Run(MediaMethods):
         self._late: list[str] = []
         self._failed: dict[str, SinkHandle] = {}
         self._skipped = specs.skipped
+        self._former: list[str] = []
         # before anything is made on disk: a sink that cannot be had must leave nothing behind
         made, isolated = self._make_sinks(specs)
+        if retain == "delivered" and not specs:
+            raise ValueError(
+                "retain='delivered' needs a sink: without one nothing is delivered, and all would "
+                "be removed; give sinks, or retain='all' or a size"
+            )
         self._uncaught = uncaught()
         self._provenance = provenance()
         # without room, each call takes the long way, which knows of thinning and of fractions
@@ -213,6 +234,24 @@ class Run(MediaMethods):
         if self.dir is not None:
             retention = Retention(rank_directory(self.dir, 0), retain, self._aliases)
             recorder.on_rotation(retention)
+        try:
+            self._set_up(specs, made, isolated, resumed, deadlines, retry)
+        except BaseException:
+            # who mends the mistake must find the log free
+            recorder.stop(1.0)
+            raise
+
+    def _set_up(
+        self,
+        specs: Selected,
+        made: list[tuple[SinkSpec, Sink]],
+        isolated: list[str],
+        resumed: bool,
+        deadlines: Deadlines,
+        retry: Retry,
+    ) -> None:
+        """Put together what records and what delivers, and start both."""
+        recorder = self._recorder
         self._counters.attempt = recorder.attempt
         self._inbox = recorder.inbox
         self._items = recorder.inbox.items
@@ -224,10 +263,21 @@ class Run(MediaMethods):
         self._delivered = threading.Event()
         self._supervisor: Supervisor | None = None
         if self.dir is not None:
-            write_plan(self.dir, specs)
+            kept = write_plan(self.dir, specs)
+            keep_terms(self.dir, deadlines, retry)
+            # of an earlier attempt: they may still lack something, and can have it later
+            self._former = [alias for alias in kept if all(s.alias != alias for s in specs)]
             recorder.on_move(partial(self._describe, self.dir, specs))
             if isolated:
-                self._supervisor = Supervisor(self.dir, 0, isolated, attempt=recorder.attempt)
+                self._supervisor = Supervisor(
+                    self.dir,
+                    0,
+                    isolated,
+                    attempt=recorder.attempt,
+                    options={spec.alias: spec.options for spec in specs},
+                    deadlines=deadlines,
+                    retry=retry,
+                )
         for spec, sink in made:
             self._delivery.add(self._port(spec, sink, deadlines, retry))
         self._put_reserved(self._started())
@@ -279,7 +329,7 @@ class Run(MediaMethods):
 
     def _aliases(self) -> list[str]:
         isolated = () if self._supervisor is None else self._supervisor.aliases
-        return [*self._delivery.ports, *isolated, *self._failed]
+        return [*self._delivery.ports, *isolated, *self._failed, *self._former]
 
     def _fail(self, alias: str, error: Exception) -> None:
         """Go on without a sink: a plugin that is broken costs its own points, not the training."""
@@ -656,6 +706,8 @@ class Run(MediaMethods):
         self._counters.attempt += 1
         self._counters.step = place.step or 0
         self._dues.restart()
+        if self._record is not None:
+            self._record.restart()
         axes = self._axes(None, None) | {"batch": self._counters.batch or None}
         self._put_reserved(Rewound(to_step=self._counters.step, **axes))
 
@@ -705,12 +757,15 @@ class Run(MediaMethods):
         self._put_reserved(Flushed(**self._axes(None, None)))
         barrier = Barrier()
         if not self._inbox.put(barrier):
-            return self._report or CloseReport(True, True, {})
+            if self._recorder.foreign:
+                return CloseReport(False, False, {})
+            written = self._recorder.source.closed
+            return self._report or report_of(self.statistics(), written, self._remaining(None))
         self._inbox.wake.set()
         if not barrier.wait(timeout):
-            return CloseReport(False, False, self._remaining(None))
+            return report_of(self.statistics(), False, self._remaining(None))
         remaining = self._wait_delivered(barrier.seq, deadline)
-        return CloseReport(not remaining, True, remaining)
+        return report_of(self.statistics(), True, remaining)
 
     def _wait_delivered(self, seq: int, deadline: float | None) -> dict[str, int]:
         """Wait until all sinks are past `seq`, or done for; return what each lacks."""
@@ -737,7 +792,7 @@ class Run(MediaMethods):
         }
         if self._supervisor is not None:
             lacking |= self._supervisor.lacking(end)
-        return lacking
+        return lacking | dict.fromkeys(self._failed, end)
 
     def sync(self, timeout: float | None = 10.0) -> bool:
         """Wait until everything that was logged by now is on the disk: it survives a loss of power.
@@ -779,7 +834,7 @@ class Run(MediaMethods):
 
     def _close(self, status: Status, error: str | None, timeout: float | None) -> CloseReport:
         if self._recorder.foreign:
-            return CloseReport(True, True, {})
+            return CloseReport(False, False, {})
         if status not in get_args(Status) or status == "killed":
             raise ValueError(f"status must be finished, failed or interrupted, not {status!r}")
         with self._closing:
@@ -787,8 +842,9 @@ class Run(MediaMethods):
                 return self._report
             if self._ending:
                 # a signal's handler has come in between: who was interrupted goes on and ends it
-                remaining = self._remaining(None)
-                return CloseReport(False, self._recorder.source.closed, remaining)
+                written = self._recorder.source.closed
+                report = report_of(self.statistics(), written, self._remaining(None))
+                return report._replace(complete=False)
             self._ending = True
             try:
                 timeout = self._close_timeout if timeout is None else timeout
@@ -822,14 +878,12 @@ class Run(MediaMethods):
         if self._supervisor is not None:
             self._supervisor.end(deadline)
         remaining = self._remaining(None) | self._unconfirmed()
-        degraded = self._recorder.writer.statistics().degraded
+        report = report_of(self.statistics(), written, remaining)
         if not self._delivered.is_set():
             # nothing of ours may go on with a sink after the end, or keep its checkpoint
             self._late = [p.alias for p in self._delivery.ports.values() if not p.finished]
             self._delivery.stop()
-        return CloseReport(
-            written and not remaining and degraded is None, written and not degraded, remaining
-        )
+        return report
 
     def _say_what_is_left(self, report: CloseReport, timeout: float) -> None:
         for alias in self._late:
@@ -839,6 +893,16 @@ class Run(MediaMethods):
                     alias,
                     timeout,
                 )
+        for alias, n in report.dead.items():
+            logger.warning(
+                "eventlog: sink %r refused %d events for good (%s)%s",
+                alias,
+                n,
+                self.statistics().sinks[alias].refusal,
+                f"; they are in {self.dir / 'dead' / safe_name(alias)}" if self.dir else "",
+            )
+        for alias, problem in report.failed.items():
+            logger.warning("eventlog: sink %r has not ended as it should: %s", alias, problem)
         for alias, n in report.left.items():
             logger.warning(
                 "eventlog: sink %r has not taken %d events by the end (%s)%s",
@@ -915,6 +979,8 @@ class Run(MediaMethods):
         if self._supervisor is not None:
             for alias in self._supervisor.aliases:
                 sinks[alias] = self._supervisor.statistics(alias)
+        for alias, handle in self._failed.items():
+            sinks[alias] = SinkStatistics(state="failed", error=handle.error)
         return RunStatistics(
             self._recorder.writer.statistics(),
             sinks,

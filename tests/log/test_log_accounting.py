@@ -1,6 +1,7 @@
 """Whatever happens: emitted = written + dropped + queued, and every drop has a reason."""
 
 import errno
+import os
 import shutil
 from typing import Any
 
@@ -426,7 +427,7 @@ def test_a_disk_that_never_recovers_costs_what_waits_for_it(book: Any) -> None:
 
 
 def test_a_sync_that_fails_ends_the_segment(book: Any) -> None:
-    """A failed fdatasync is never retried: the log goes on in a new segment."""
+    """A failed fdatasync is never retried: what it may have lost goes into a new segment."""
     recorder = book.open()
     log = recorder.writer._log
     book.blocks(1, 5)
@@ -439,13 +440,51 @@ def test_a_sync_that_fails_ends_the_segment(book: Any) -> None:
     log.sync()
     assert book.files.syncs == syncs
     assert recorder.source.synced == 5
+    assert os.strerror(errno.EIO) in str(book.statistics().degraded)
     book.files.sync_error = 0
+    book.turn()
+    assert book.statistics().degraded is None
+    log.sync()
+    assert recorder.source.synced == 10
     book.blocks(1, 5)
     log.sync()
     assert recorder.source.synced == 15
     assert book.numbers() == list(range(15))
-    assert len(book.segments()) == 2
     assert book.statistics().written == 15
+    first, second = book.segments()
+    first.unlink()  # as if the disk had lost all of it but what was synced
+    assert book.numbers() == list(range(5, 15))
+
+
+def test_a_sync_that_fails_at_the_end_is_made_good_elsewhere(book: Any) -> None:
+    """The last segment is written once more when it could not be synced."""
+    recorder = book.open()
+    book.blocks(1, 5)
+    recorder.writer._log.sync()
+    book.blocks(1, 5)
+    fail = book.files.fdatasync
+
+    def once(fd: int) -> None:
+        book.files.fdatasync = fail
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    book.files.fdatasync = once
+    recorder.stop(10)
+    assert recorder.source.synced == 10
+    assert book.statistics().degraded is None
+    book.segments()[0].unlink()
+    assert book.numbers() == list(range(5, 10))
+
+
+def test_a_disk_that_never_syncs_is_said_at_the_end(book: Any) -> None:
+    """What was written is there, and the account says that it may not stay."""
+    recorder = book.open()
+    book.blocks(1, 5)
+    book.files.sync_error = errno.EIO
+    recorder.stop(10)
+    assert book.numbers() == list(range(5))
+    assert recorder.source.synced == 0
+    assert book.statistics().degraded is not None
 
 
 def test_nothing_is_synced_while_nothing_is_written(book: Any) -> None:

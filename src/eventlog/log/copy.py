@@ -65,7 +65,7 @@ class LogCopy:
             flags, steps = describe(part)
             for event in part:
                 if isinstance(event, RunStarted | ModelUpdateEvent):
-                    self._latch(event)
+                    self.latch(event)
             block = Block(
                 part[0].seq,
                 len(part),
@@ -84,7 +84,8 @@ class LogCopy:
                 if block.end <= self._log.written_end:
                     self.end, self.attempt = block.end, block.attempt
 
-    def _latch(self, event: Event) -> None:
+    def latch(self, event: RunStarted | ModelUpdateEvent) -> None:
+        """Have the segments that follow say that the run stands so, without the event in them."""
         kept = [e for e in self._log.latched if type(e) is not type(event)]
         self._log.latched = [*kept, event]
 
@@ -94,6 +95,7 @@ class LogCopy:
         Raises:
             OSError: It may not be there. What follows goes into a new segment.
         """
+        self._log.write_now((), SYSTEM_CLOCK)  # again, what a sync before could not bring there
         self._log.sync()
         self._check_synced()
 

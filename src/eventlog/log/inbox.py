@@ -107,10 +107,6 @@ class Inbox:
         """How many events wait."""
         return max(0, len(self.items) - self._marks)
 
-    @property
-    def dropped_total(self) -> int:
-        return sum(tuple(self.dropped.values()))
-
     def put(self, item: Item, *, size: int = 0, reserved: bool = False) -> bool:
         """Append an item if it may be; count it as dropped otherwise.
 

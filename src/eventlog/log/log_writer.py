@@ -27,6 +27,7 @@ logger = logging.getLogger("eventlog")
 
 SEGMENT_BYTES = 128 * 1024 * 1024
 BACKLOG_BYTES = 64 * 1024 * 1024
+UNSYNCED_BYTES = 16 * 1024 * 1024
 RETRY_NS = 1_000_000_000
 
 
@@ -42,9 +43,12 @@ class LogWriter:
     """The segments of one rank's log, as they are written.
 
     Write errors leave the segment: what could not be written waits in a bounded backlog and goes
-    into a new segment once that can be made. So does a directory that is removed under the log.
+    into a new segment once that can be made. So does a directory that is removed under the log,
+    and what was written since the last sync where a sync fails: the kernel may have dropped it.
 
     Attributes:
+        unsure: Whether a sync failed, and what it may have lost is to be written again.
+        removed: Says whether somebody removed the directory; asked before a segment is made.
         moved: Called after the log had to make its directory again.
         rotated: Called when a segment was sealed and the next one begun.
     """
@@ -76,12 +80,17 @@ class LogWriter:
         self._segment_attempt = attempt
         self._backlog: deque[Encoded] = deque()
         self._backlog_bytes = 0
+        self._unsynced: deque[Encoded] = deque()
+        self._unsynced_bytes = 0
         self._now = 0
         self._retry_at = 0
         self._strikes = 0
         self._first_segment = True
+        self._rotating = False
         self._lock = threading.Lock()
         self._dirty = False
+        self._keeping = threading.Lock()
+        self.unsure = False
         self._condemned: SegmentWriter | None = None
         self._index = IndexBuilder(0)
         self.latched: list[Event] = []
@@ -90,6 +99,7 @@ class LogWriter:
         self.synced_end = 0
         self.lost = 0
         self.degraded: str | None = None
+        self.removed: Callable[[], bool] = lambda: not directory.exists()
         self.moved: Callable[[], None] | None = None
         self.rotated: Callable[[], None] | None = None
 
@@ -106,6 +116,7 @@ class LogWriter:
         self._now = now
         self._backlog.extend(encoded)
         self._backlog_bytes += sum(len(e.payload) for e in encoded)
+        self._mend()
         if not self._backlog or (self.degraded is not None and now < self._retry_at):
             self._shed()
             return
@@ -133,12 +144,15 @@ class LogWriter:
         Raises:
             OSError: Not all could be written; none of them is kept for later.
         """
+        self._mend()
+        again = list(self._backlog)
         self._backlog.extend(encoded)
         self._backlog_bytes += sum(len(e.payload) for e in encoded)
         try:
             self._write_backlog(clock)
         except OSError:
             self.leave_segment()
+            self._keep_unsynced([e for e in again if e.block.first >= self.written_end])
             raise
         finally:
             self._backlog.clear()
@@ -146,6 +160,8 @@ class LogWriter:
 
     def _write_backlog(self, clock: Clock) -> None:
         while self._backlog:
+            self._leave_if_due(self._backlog[0].block.attempt)
+            self._write_again()
             attempt = self._backlog[0].block.attempt
             segment = self._segment_for(attempt, self._backlog[0].block.first, clock)
             group: list[Encoded] = []
@@ -173,7 +189,7 @@ class LogWriter:
             finally:
                 # blocks that are whole stay where they are, whatever became of those after them
                 self._settle(group, before, segment.size)
-            if self.degraded is not None:
+            if self.degraded is not None and not self._backlog:
                 logger.warning("eventlog: %s is being written again", self.directory)
                 self.degraded = None
 
@@ -196,20 +212,29 @@ class LogWriter:
             self._backlog_bytes -= len(encoded.payload)
             self.written += encoded.block.end - encoded.block.first
             self.written_end = encoded.block.end
+            with self._keeping:
+                self._unsynced.append(encoded)
+                self._unsynced_bytes += len(encoded.payload)
+                while self._unsynced_bytes > UNSYNCED_BYTES:
+                    self._unsynced_bytes -= len(self._unsynced.popleft().payload)
 
-    def _segment_for(self, attempt: int, seq: int, clock: Clock) -> SegmentWriter:
-        segment, rotated = self._segment, False
-        if segment is not None and segment is self._condemned:
+    def _leave_if_due(self, attempt: int) -> None:
+        """Leave a segment that is full, or of another attempt, or that cannot be gone on with."""
+        segment = self._segment
+        if segment is None:
+            return
+        if segment is self._condemned:
             self.leave_segment(sync=False)
-            segment = None
-        if segment is not None and (
+        elif (
             attempt != self._segment_attempt
             or segment.size >= self._segment_bytes
             or self._index.full
         ):
             self.leave_segment(seal=True)
-            segment = None
-            rotated = True
+            self._rotating = True
+
+    def _segment_for(self, attempt: int, seq: int, clock: Clock) -> SegmentWriter:
+        segment = self._segment
         if segment is None:
             header = SegmentHeader(
                 uuid=os.urandom(16),
@@ -220,7 +245,7 @@ class LogWriter:
                 latched=encode_latched(self.latched),
                 **self._identity,  # type: ignore[arg-type]
             )
-            made_again = not self._first_segment and not self.directory.exists()
+            made_again = not self._first_segment and self.removed()
             segment = SegmentWriter(
                 self.directory, header, self._files, keep_old=self._first_segment
             )
@@ -231,6 +256,7 @@ class LogWriter:
             self._segment_attempt = attempt
             if made_again and self.moved is not None:
                 self.moved()
+            rotated, self._rotating = self._rotating, False
             if rotated and self.rotated is not None:
                 self.rotated()
         return segment
@@ -294,12 +320,50 @@ class LogWriter:
                 try:
                     segment.sync()
                 except OSError as error:
-                    logger.warning("eventlog: cannot sync %s: %s", segment.path, error)
+                    logger.warning(
+                        "eventlog: cannot sync %s (%s); what is not on the disk for certain is "
+                        "written again, into a new file",
+                        segment.path,
+                        error,
+                    )
                     # the kernel forgets the pages that it could not write: never ask it twice.
                     # Only the writer's thread closes it: another file could get its number
                     self._condemned = segment
+                    self.unsure = True
+                    self.degraded = str(error) or type(error).__name__
                     return
-        self.synced_end = end
+            self.synced_end = max(self.synced_end, end)
+            with self._keeping:
+                while self._unsynced and self._unsynced[0].block.end <= end:
+                    self._unsynced_bytes -= len(self._unsynced.popleft().payload)
+
+    def _mend(self) -> None:
+        """Leave a segment that cannot be gone on with, and have written again what it may lack."""
+        if self._segment is not None and self._segment is self._condemned:
+            self.leave_segment(sync=False)
+        self._write_again()
+
+    def _write_again(self) -> None:
+        """Put what a failed sync may have lost before everything else that is to be written."""
+        if not self.unsure:
+            return
+        self.unsure = False
+        with self._keeping:
+            while self._unsynced:
+                encoded = self._unsynced.pop()
+                self._backlog.appendleft(encoded)
+                self._backlog_bytes += len(encoded.payload)
+                self.written -= encoded.block.end - encoded.block.first
+                self.written_end = encoded.block.first
+            self._unsynced_bytes = 0
+
+    def _keep_unsynced(self, blocks: Sequence[Encoded]) -> None:
+        """Keep what was to be written again, and could not be, for the next try."""
+        if blocks:
+            with self._keeping:
+                self._unsynced.extend(blocks)
+                self._unsynced_bytes += sum(len(e.payload) for e in blocks)
+            self.unsure = True
 
     def leave_segment(self, *, sync: bool = True, seal: bool = False) -> None:
         """End the segment; the next block starts another.
@@ -308,14 +372,14 @@ class LogWriter:
             sync: Bring it to the disk first.
             seal: Write its index first, so that readers find their way in it at once.
         """
-        last = self._segment
-        if seal and last is not None and last is not self._condemned:
+        ending = self._segment
+        if seal and ending is not None and ending is not self._condemned:
             try:
-                last.append(self._index.seal(last.size, last.seed))
+                ending.append(self._index.seal(ending.size, ending.seed))
                 self._dirty = True
             except OSError as error:
                 # it is read without an index then, block by block
-                logger.warning("eventlog: cannot seal %s: %s", last.path, error)
+                logger.warning("eventlog: cannot seal %s: %s", ending.path, error)
         if sync:
             self.sync()
         with self._lock:

@@ -27,6 +27,7 @@ from eventlog.log.segment_reader import Scanned, Segment, list_segments
 __all__ = ["Compacted", "compact_log", "compact_segment", "retire_segments"]
 
 _MERGED_BYTES = 256 * 1024
+COMPACT_LOCK = "compact.lock"
 _TEMPORARY = re.compile(r"^\.\d{20}\.elog\.\d+-[0-9a-f]+\.compact$")
 _Pack: TypeAlias = Callable[[bytes], tuple[Codec, bytes]]
 
@@ -53,7 +54,7 @@ def compact_log(directory: Path, codec: str = "zlib") -> Iterator[Compacted]:
         OSError: A segment cannot be written; it is as it was, and those before it are compact.
     """
     _packer(codec)
-    lock = _platform.FileLock(directory / "compact.lock")
+    lock = _platform.FileLock(directory / COMPACT_LOCK)
     if not lock.acquire():
         raise LogError(f"{directory} is being compacted by another process")
     try:
@@ -275,8 +276,19 @@ def retire_segments(directory: Path, floor: int, keep_bytes: int | None = None) 
         keep_bytes: What may stay; None removes everything below `floor`.
 
     Returns:
-        What was removed. The newest segment always stays.
+        What was removed; nothing while the log is being compacted. The newest segment stays.
     """
+    # a compaction would bring back under its name what is removed meanwhile
+    lock = _platform.FileLock(directory / COMPACT_LOCK)
+    if not lock.acquire():
+        return []
+    try:
+        return _retire(directory, floor, keep_bytes)
+    finally:
+        lock.release()
+
+
+def _retire(directory: Path, floor: int, keep_bytes: int | None) -> list[Path]:
     segments = list_segments(directory)
     sizes = [path.stat().st_size for _, path in segments]
     left = sum(sizes)

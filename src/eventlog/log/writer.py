@@ -406,4 +406,9 @@ class Writer:
                 log.abandon_backlog()
                 self._note_gap()
                 log.leave_segment(seal=True)
+                if log.unsure:  # that could not be synced: once more, elsewhere
+                    log.retry()
+                    self._turn()
+                    log.leave_segment(seal=True)
+                    log.abandon_backlog()
         self._cache.close()

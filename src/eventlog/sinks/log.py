@@ -32,13 +32,13 @@ class LogSink(Sink):
     rewind = "overwrite"
 
     def __init__(self, dir: str | os.PathLike[str] | None = None) -> None:
-        self._dir = None if dir is None else Path(dir)
+        self._dir = None if dir is None else Path(dir).absolute()
         self._copy: LogCopy | None = None
         self._blobs: tuple[Path, Path] | None = None
 
     def target(self) -> str:
         """Return the directory."""
-        return "" if self._dir is None else str(self._dir.absolute())
+        return "" if self._dir is None else str(self._dir)
 
     def open(self, run: RunInfo) -> None:
         """Make the log, or go on with it."""

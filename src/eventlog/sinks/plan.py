@@ -32,11 +32,20 @@ PLAN = "sinks.json"
 def write_plan(run_dir: Path, specs: Iterable[SinkSpec]) -> list[str]:
     """Keep the specifications of those sinks that can be made again elsewhere.
 
-    Secrets are left out: a tracker's own environment variables are the place for them.
+    Those of an earlier attempt stay, unless the alias is used again: what they still lack can be
+    brought to them. Secrets are left out: a tracker's own environment variables are the place
+    for them.
 
     Returns:
-        The aliases that were kept.
+        The aliases that are kept now.
     """
+    specs = list(specs)
+    try:
+        former = read_plan(run_dir)
+    except LogError:
+        former = []
+    used = {spec.alias for spec in specs}
+    specs = [*specs, *(spec for spec in former if spec.alias not in used)]
     kept = {spec.alias: _encode(spec) for spec in specs if spec.sink is None}
     temporary = run_dir / f".{PLAN}.{os.getpid()}"
     temporary.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -241,6 +242,16 @@ def _one(alias: str | None, what: Any, every: Every, reduce: Reduce) -> SinkSpec
     )
 
 
+def _check_rate(alias: str, rate: Any) -> None:
+    if rate is None:
+        return
+    number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not number or not 0 < rate < math.inf:
+        raise ValueError(
+            f"sink {alias!r}: rate must be a number of calls a second above 0, not {rate!r}"
+        )
+
+
 def _with_options(alias: str, what: Mapping[str, Any], every: Every, reduce: Reduce) -> SinkSpec:
     options = {key: value for key, value in what.items() if key not in _OURS}
     ours: dict[str, Any] = {"every": every, "reduce": reduce}
@@ -250,6 +261,7 @@ def _with_options(alias: str, what: Mapping[str, Any], every: Every, reduce: Red
         raise TypeError(f"sink {alias!r}: isolate must be a bool, not {ours['isolate']!r}")
     if ours.get("ranks", "main") not in ("main", "all"):
         raise ValueError(f"sink {alias!r}: ranks must be 'main' or 'all', not {ours['ranks']!r}")
+    _check_rate(alias, ours.get("rate"))
     if isinstance(inner, str):
         return SinkSpec(alias=alias, name=inner, options=options, **ours)
     if options:
