@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow kill lint format bench coverage clean
+.PHONY: help demo test slow kill alone lint format bench coverage clean
 
 # The first of these that runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -9,6 +9,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 
 BIN := .venv/bin
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+# Aim has no release for Python 3.13 and newer.
+FITTING = $(if $(shell $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' && echo yes),$(PLUGINS),$(filter-out %-aim,$(PLUGINS)))
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -19,7 +21,7 @@ help: ## list the targets
 	$(or $(PYTHON),$(error no Python 3.11 or newer found: set PYTHON=/path/to/python)) -m venv .venv
 	$(BIN)/python -m pip install --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --group torch
-	$(BIN)/python -m pip install --group dev -e . $(addprefix -e ,$(PLUGINS))
+	$(BIN)/python -m pip install --group dev -e . $(addprefix -e ,$(FITTING))
 	touch $@
 
 demo: .venv/.stamp ## run the example, end to end
@@ -35,6 +37,15 @@ kill: .venv/.stamp ## kill 200 times, at random moments, and check that nothing 
 	EVENTLOG_KILLS=200 $(BIN)/python -m pytest -s tests/kill/test_kill.py
 
 # mypy takes each plugin by itself, as each has a tests folder of the same name.
+alone: ## test each plugin in an environment that has only that plugin: minutes, and a download each
+	set -e; for plugin in $(FITTING); do \
+		echo "== $$plugin"; \
+		$(PYTHON) -m venv --clear .venv-alone; \
+		.venv-alone/bin/python -m pip install -q --upgrade 'pip>=25.1'; \
+		.venv-alone/bin/python -m pip install -q --group plugin-test -e . -e "$$plugin"; \
+		.venv-alone/bin/python -m pytest -q -m "not slow" "$$plugin/tests"; \
+	done; rm -rf .venv-alone
+
 lint: .venv/.stamp ## check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -59,5 +70,5 @@ coverage: .venv/.stamp ## run the tests and report the branches they miss
 	$(BIN)/coverage report
 
 clean: ## remove the environment, caches and build and demo output
-	rm -rf .venv build dist demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.*
+	rm -rf .venv .venv-alone build dist demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.*
 	find src tests examples benchmarks plugins -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
