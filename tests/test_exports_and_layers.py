@@ -31,6 +31,7 @@ LAYERS = (
 TOP = (
     "__main__",
     "run",
+    "_run_closing",
     "_supervisor",
     "bus",
     "_replay",

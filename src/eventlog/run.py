@@ -8,15 +8,13 @@ import importlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
 import anyio
-import msgspec
 
 from eventlog._config import plain_config
 from eventlog._counters import Counters
@@ -24,20 +22,19 @@ from eventlog._due import Dues
 from eventlog._names import safe_name
 from eventlog._provenance import provenance
 from eventlog._retention import Retain, Retention, parse_retain
+from eventlog._run_closing import ClosingMethods
 from eventlog._run_end import all_runs, current_run, open_runs, status_of, uncaught
-from eventlog._run_media import MediaMethods
+from eventlog._run_logging import LoggingMethods
 from eventlog._run_places import choose_run, write_manifest
-from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle, report_of
+from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle
 from eventlog._run_values import RunConfig, RunSummary
 from eventlog._settings import load_settings
 from eventlog._sieve import Sieve
 from eventlog._supervisor import Supervisor
 from eventlog._terms import keep_terms
-from eventlog._values import plain_in_place
 from eventlog._wake import Wake
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduce, Reduction
-from eventlog.clock import monotonic_ns
 from eventlog.delivery import (
     DEADLINES,
     RETRY,
@@ -48,23 +45,14 @@ from eventlog.delivery import (
     SinkStatistics,
 )
 from eventlog.events import (
-    BatchEvent,
-    ConfigUpdated,
-    EpochEvent,
-    Event,
-    Flushed,
-    ModelUpdateEvent,
     Rewound,
-    RunFinished,
     RunStarted,
     Status,
-    StepEvent,
-    SummaryUpdated,
 )
 from eventlog.exceptions import SinkLoadError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.archive import open_log
-from eventlog.log.inbox import Barrier, Inbox
+from eventlog.log.inbox import Inbox
 from eventlog.log.writer import SEGMENT_BYTES
 from eventlog.recorder import Recorder, rank_directory
 from eventlog.sinks.base import RunInfo, Sink
@@ -88,7 +76,7 @@ _NOWHERE_YET = {"step": None, "batch": None, "epoch": None}
 """Where a run is that was just resumed: `load_state_dict` says, or the first step."""
 
 
-class Run(MediaMethods):
+class Run(LoggingMethods, ClosingMethods):
     """A training run: a log on disk and any number of trackers.
 
     Logging is an append to a queue in memory: it makes no system call, waits for nobody and
@@ -404,291 +392,12 @@ class Run(MediaMethods):
         self._delivered.set()
         self._progress.set()
 
-    # -- logging ------------------------------------------------------------------------------
-
-    # The signatures are for type checkers and readers. Keyword-only parameters with defaults
-    # would cost each call 40 % more than finding the reserved names among the scalars does
-    # where there is a chance that they are there: see benchmarks/emit.py.
-    if TYPE_CHECKING:
-
-        def step(
-            self,
-            values: Mapping[str, Any] | None = None,
-            /,
-            step: int | None = None,
-            *,
-            batch: int | None = None,
-            epoch: float | None = None,
-            every: str | None = None,
-            durable: bool = False,
-            options: Mapping[str, Mapping[str, Any]] | None = None,
-            **scalars: Any,
-        ) -> None:
-            """Log values at the current step, and count the step."""
-
-        def log(
-            self,
-            values: Mapping[str, Any] | None = None,
-            /,
-            step: int | None = None,
-            *,
-            batch: int | None = None,
-            epoch: float | None = None,
-            axis: str | None = None,
-            every: str | None = None,
-            durable: bool = False,
-            options: Mapping[str, Mapping[str, Any]] | None = None,
-            **scalars: Any,
-        ) -> None:
-            """Log values at the current step."""
-
-    else:
-
-        def step(self, values=None, /, step=None, **scalars):
-            """Log values at the current step, and count the step.
-
-            Args:
-                values: A mapping; nested ones are flattened, with ``/`` between the names.
-                step, batch, epoch: Where this is, if you count yourself; counting goes on from
-                    there.
-                every: Log only when this cadence is due; the step is counted in any case.
-                durable: True waits until the event is on the disk; see `Run.sync`.
-                options: What single sinks are told with it, by their alias or name, such as
-                    ``{"aim": {"context": {"subset": "val"}}}``; kept in the event, in plain
-                    values.
-                scalars: Single values: numbers, strings, 0-d arrays and tensors, or functions
-                    that are called when due. A value with the name of an argument must be given
-                    in `values`.
-            """
-            if values is None and step is None and len(self._items) < self._inbox.room:
-                for value in scalars.values():
-                    if type(value) is not float:
-                        plain = plain_in_place(scalars)
-                        break
-                else:
-                    plain = "epoch" not in scalars and "batch" not in scalars
-                if plain:
-                    counters = self._counters
-                    at = counters.step
-                    self._append(
-                        StepEvent(
-                            monotonic_ns(),
-                            at,
-                            counters.batch,
-                            counters.epoch,
-                            scalars,
-                            counters.attempt,
-                        )
-                    )
-                    counters.step = at + 1
-                    return
-            self._log(StepEvent, values, step, scalars)
-            self._counters.step += 1
-
-        def log(self, values=None, /, step=None, **scalars):
-            """Log values at the current step, without counting it.
-
-            Args:
-                values, step, batch, epoch, every, options, scalars: As for `Run.step`.
-                axis: The name of an axis of its own that `step` counts, such as "val_step"; it
-                    has no effect on the run's step.
-            """
-            if values is None and step is None and len(self._items) < self._inbox.room:
-                for value in scalars.values():
-                    if type(value) is not float:
-                        plain = plain_in_place(scalars)
-                        break
-                else:
-                    plain = "epoch" not in scalars and "batch" not in scalars
-                if plain:
-                    counters = self._counters
-                    self._append(
-                        StepEvent(
-                            monotonic_ns(),
-                            counters.step,
-                            counters.batch,
-                            counters.epoch,
-                            scalars,
-                            counters.attempt,
-                        )
-                    )
-                    return
-            self._log(StepEvent, values, step, scalars)
-
-    def batch(
-        self, values: Mapping[str, Any] | None = None, /, batch: int | None = None, **scalars: Any
-    ) -> None:
-        """Log values at the current batch, and count the batch.
-
-        Args:
-            values, batch, scalars: As for `Run.step`; the other arguments of it may be
-                given, too.
-        """
-        if batch is not None:
-            scalars["batch"] = batch
-        self._log(BatchEvent, values, scalars.pop("step", None), scalars)
-        self._counters.batch += 1
-
-    def epoch(
-        self, values: Mapping[str, Any] | None = None, /, epoch: float | None = None, **scalars: Any
-    ) -> None:
-        """Log values of the epoch that ends here, and count it.
-
-        The event's epoch is the number of the epoch that ended, from 0.
-
-        Args:
-            values, epoch, scalars: As for `Run.step`; the other arguments of it may be
-                given, too.
-        """
-        scalars["epoch"] = self._counters.epoch if epoch is None else epoch
-        self._log(EpochEvent, values, scalars.pop("step", None), scalars)
-        self._counters.end_epoch()
-
-    def _log(
-        self,
-        kind: type[Event],
-        values: Mapping[str, Any] | None,
-        step: Any,
-        scalars: dict[str, Any],
-    ) -> None:
-        """Log what the short way in `step` and `log` does not take."""
-        recorder, counters = self._recorder, self._counters
-        if recorder.foreign:
-            # a fork's locks may be held for ever by threads that it does not have
-            self._refuse_foreign()
-            recorder.inbox.drop("forked")
-            return
-        batch, epoch = scalars.pop("batch", None), scalars.pop("epoch", None)
-        every, axis = scalars.pop("every", None), scalars.pop("axis", None)
-        durable, options = scalars.pop("durable", None), scalars.pop("options", None)
-        place = counters.place(step, batch, epoch, own_axis=axis is not None)
-        if place.rejected:
-            recorder.rejections.add(place.rejected)
-        if every is not None and not self.due(every):
-            return
-        event = kind(
-            monotonic_ns(),
-            place.step,
-            place.batch,
-            place.epoch,
-            {},
-            counters.attempt,
-            axis or "step",
-            options=None if options is None else self._options(options),
-        )
-        record = self._record
-        if record is not None and kind is not EpochEvent and not record.enter(event).due:
-            self._thinned += 1
-            return
-        if values is None:
-            given: Mapping[str, Any] = scalars
-        elif isinstance(values, Mapping):
-            given = {**values, **scalars} if scalars else values
-        else:
-            advice = f"values must be a mapping of names to values, not {type(values).__name__}"
-            recorder.rejections.add([("values", "not_a_mapping", advice)])
-            given = scalars
-        recorder.offer(event, given)
-        if durable:
-            self.sync()
-
-    def due(self, every: str) -> bool:
-        """Whether a cadence is due at the current step: for values that are dear to compute.
-
-        All calls with the same text at the same step get the same answer.
-
-        Raises:
-            CadenceError: The text is wrong.
-        """
-        return self._dues.ask(every, self._counters)
-
-    def model_updated(self, kind: str = "update", /, **summary: Any) -> None:
-        """Say that the model itself changed: pruned, quantised, frozen, grown.
-
-        Args:
-            kind: What was done, in a word.
-            summary: What changed, in plain values; numbers become values of the event.
-        """
-        plain = plain_config(summary)
-        event = ModelUpdateEvent(kind=kind, summary=plain, **self._axes(None, None))
-        numbers = {k: v for k, v in plain.items() if isinstance(v, int | float)}
-        self._dues.model_updated(event)
-        if self._record is not None:
-            self._record.model_updated(event)
-        self._put_reserved(msgspec.structs.replace(event, values=numbers))
-
-    def emit(self, event: Event) -> bool:
-        """Log an event of any type, your own included.
-
-        Axes that it does not have are filled in, its time is now, its values are made plain.
-
-        Returns:
-            False when it was dropped; `statistics` says why.
-
-        Raises:
-            TypeError: It is no event.
-        """
-        if not isinstance(event, Event):
-            raise TypeError(f"event must be an Event, not {type(event).__name__}")
-        axes = self._axes(event.step, event.axis if event.axis != "step" else None)
-        if event.batch is not None:
-            axes["batch"] = event.batch
-        if event.epoch is not None:
-            axes["epoch"] = event.epoch
-        placed = msgspec.structs.replace(event, **axes, seq=-1, wall=0)
-        return self._recorder.offer(placed, dict(event.values))
-
-    def _tell_config(self, config: dict[str, Any]) -> None:
-        self._put_reserved(ConfigUpdated(config=config, **self._axes(None, None)))
-
-    def _tell_summary(self, summary: dict[str, Any]) -> None:
-        self._put_reserved(SummaryUpdated(summary=summary, **self._axes(None, None)))
-
-    def _options(self, options: Any) -> dict[str, dict[str, Any]] | None:
-        """Return what a call says for single sinks, in plain values."""
-        try:
-            plain = {str(sink): plain_config(mine) for sink, mine in dict(options).items()}
-        except Exception as error:
-            advice = f"options must be a mapping of sinks to mappings of options: {error}"
-            self._recorder.rejections.add([("options", "options", advice)])
-            return None
-        return plain or None
-
-    def _axes(self, step: Any, axis: str | None, options: Any = None) -> dict[str, Any]:
-        place = self._counters.place(step, None, None, own_axis=True)
-        if place.rejected:
-            self._recorder.rejections.add(place.rejected)
-        return {
-            "mono": monotonic_ns(),
-            "step": place.step,
-            "batch": place.batch,
-            "epoch": place.epoch,
-            "axis": axis or "step",
-            "attempt": self._counters.attempt,
-            "options": None if options is None else self._options(options),
-        }
-
-    def _put_reserved(self, event: Event) -> None:
-        if self._recorder.foreign:
-            self._refuse_foreign()
-        self._recorder.inbox.put(event, reserved=True)
-
     def _is_opening(self) -> bool:
         """Whether a sink may be importing its tracker on a thread of this process just now."""
         if self._recorder.foreign or self._delivered.is_set():
             return False
         ports = self._delivery.ports.values()
         return any(port.state in ("waiting", "opening") for port in ports)
-
-    def _abandon(self) -> None:
-        """Become harmless: this is a forked child's copy."""
-        self._recorder.abandon()
-        atexit.unregister(self._at_exit)
-
-    def _refuse_foreign(self) -> None:
-        """Notice a fork that went past Python's own hooks: nobody would take what is put here."""
-        if not self._recorder.abandoned:
-            self._abandon()
 
     # -- attempts -----------------------------------------------------------------------------
 
@@ -746,173 +455,6 @@ class Run(MediaMethods):
             self.rewind(state["step"])
 
     # -- the end ------------------------------------------------------------------------------
-
-    def flush(self, timeout: float | None = 30.0) -> CloseReport:
-        """Wait until what was logged by now is in the log and with every sink.
-
-        Args:
-            timeout: Seconds; the report then says what is left.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        self._put_reserved(Flushed(**self._axes(None, None)))
-        barrier = Barrier()
-        if not self._inbox.put(barrier):
-            if self._recorder.foreign:
-                return CloseReport(False, False, {})
-            written = self._recorder.source.closed
-            return self._report or report_of(self.statistics(), written, self._remaining(None))
-        self._inbox.wake.set()
-        if not barrier.wait(timeout):
-            return report_of(self.statistics(), False, self._remaining(None))
-        remaining = self._wait_delivered(barrier.seq, deadline)
-        return report_of(self.statistics(), True, remaining)
-
-    def _wait_delivered(self, seq: int, deadline: float | None) -> dict[str, int]:
-        """Wait until all sinks are past `seq`, or done for; return what each lacks."""
-        while True:
-            self._progress.clear()
-            ports = self._delivery.ports.values()
-            left = None if deadline is None else deadline - time.monotonic()
-            if all(port.finished or port.flushed_to >= seq for port in ports):
-                break
-            if (left is not None and left <= 0) or self._delivered.is_set():
-                break
-            # more than one thread may wait here, each clearing the mark
-            self._progress.wait(0.1 if left is None else min(left, 0.1))
-        if self._supervisor is not None:
-            self._supervisor.wait_flushed(seq, deadline)
-        return self._remaining(seq)
-
-    def _remaining(self, end: int | None) -> dict[str, int]:
-        end = self._recorder.source.end if end is None else end
-        lacking = {
-            alias: end - port.flushed_to
-            for alias, port in self._delivery.ports.items()
-            if port.flushed_to < end and port.state != "closed"
-        }
-        if self._supervisor is not None:
-            lacking |= self._supervisor.lacking(end)
-        return lacking | dict.fromkeys(self._failed, end)
-
-    def sync(self, timeout: float | None = 10.0) -> bool:
-        """Wait until everything that was logged by now is on the disk: it survives a loss of power.
-
-        `step`, `log`, `batch` and `epoch` do this after themselves when given ``durable=True``.
-
-        Args:
-            timeout: Seconds.
-
-        Returns:
-            False when it took longer, or the disk does not take it; that is also logged.
-        """
-        barrier = Barrier(durable=True)
-        if self._recorder.foreign or not self._inbox.put(barrier):
-            return False
-        self._inbox.wake.set()
-        if barrier.wait(timeout) and barrier.synced:
-            return True
-        logger.warning("eventlog: what was logged by now could not be synced")
-        return False
-
-    def _unconfirmed(self) -> dict[str, int]:
-        """Return what is not safe with sinks that keep nothing until they are closed."""
-        end = self._recorder.source.end
-        return {
-            alias: end - port.confirmed
-            for alias, port in self._delivery.ports.items()
-            if port.sink.confirms == "close" and port.state != "closed" and port.confirmed < end
-        }
-
-    def close(self, status: Status = "finished", timeout: float | None = None) -> CloseReport:
-        """End the run: write everything, deliver everything, close the sinks. May be called twice.
-
-        Args:
-            status: finished, failed or interrupted.
-            timeout: Seconds; `close_timeout` by default. What is left then stays in the log.
-        """
-        return self._close(status, None, timeout)
-
-    def _close(self, status: Status, error: str | None, timeout: float | None) -> CloseReport:
-        if self._recorder.foreign:
-            return CloseReport(False, False, {})
-        if status not in get_args(Status) or status == "killed":
-            raise ValueError(f"status must be finished, failed or interrupted, not {status!r}")
-        with self._closing:
-            if self._report is not None:
-                return self._report
-            if self._ending:
-                # a signal's handler has come in between: who was interrupted goes on and ends it
-                written = self._recorder.source.closed
-                report = report_of(self.statistics(), written, self._remaining(None))
-                return report._replace(complete=False)
-            self._ending = True
-            try:
-                timeout = self._close_timeout if timeout is None else timeout
-                self._report = report = self._end(status, error, timeout)
-            finally:
-                # interrupted, it can be closed again
-                self._ending = False
-            atexit.unregister(self._at_exit)
-            if self in open_runs:
-                open_runs.remove(self)
-        self._say_what_is_left(report, timeout)
-        return report
-
-    def _end(self, status: Status, error: str | None, timeout: float) -> CloseReport:
-        """Write and deliver everything, as far as there is time."""
-        self._status = status
-        deadline = time.monotonic() + timeout
-        if not self._said_end:
-            self._said_end = True
-            self._put_reserved(
-                RunFinished(
-                    status=status,
-                    error=error,
-                    summary=self.summary.as_dict(),
-                    **self._axes(None, None),
-                )
-            )
-        written = self._recorder.stop(timeout)
-        # not join(): interrupted, it takes a thread that runs for one that has ended (bpo-45274)
-        self._delivered.wait(max(0.0, deadline - time.monotonic()))
-        if self._supervisor is not None:
-            self._supervisor.end(deadline)
-        remaining = self._remaining(None) | self._unconfirmed()
-        report = report_of(self.statistics(), written, remaining)
-        if not self._delivered.is_set():
-            # nothing of ours may go on with a sink after the end, or keep its checkpoint
-            self._late = [p.alias for p in self._delivery.ports.values() if not p.finished]
-            self._delivery.stop()
-        return report
-
-    def _say_what_is_left(self, report: CloseReport, timeout: float) -> None:
-        for alias in self._late:
-            if alias not in report.left:
-                logger.warning(
-                    "eventlog: sink %r has taken everything, but has not closed after %g s",
-                    alias,
-                    timeout,
-                )
-        for alias, n in report.dead.items():
-            logger.warning(
-                "eventlog: sink %r refused %d events for good (%s)%s",
-                alias,
-                n,
-                self.statistics().sinks[alias].refusal,
-                f"; they are in {self.dir / 'dead' / safe_name(alias)}" if self.dir else "",
-            )
-        for alias, problem in report.failed.items():
-            logger.warning("eventlog: sink %r has not ended as it should: %s", alias, problem)
-        for alias, n in report.left.items():
-            logger.warning(
-                "eventlog: sink %r has not taken %d events by the end (%s)%s",
-                alias,
-                n,
-                self.sink(alias).error or f"after {timeout:g} s",
-                f"; they are in the log: eventlog replay --pending {self.dir}"
-                if self.dir is not None
-                else "",
-            )
 
     def _at_exit(self) -> None:
         status, error = status_of(uncaught(), self._uncaught)
