@@ -22,7 +22,7 @@ LAYERS = (
         "_provenance",
     ),
     ("events", "_rejections"),
-    ("_values", "codec", "cadence"),
+    ("_values", "_device", "codec", "cadence"),
     ("_counters", "_loop", "log.layout", "log.records", "log.blobs", "log.inbox"),
     ("_media", "log.source", "log.segment_reader", "log.index", "log.files", "log.segments"),
 )

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from eventlog._device import ArrayFetch, Fetched, fetch_array
 from eventlog._values import PLAIN, snapshot
 from eventlog.events import (
     ArtifactEvent,
@@ -49,18 +50,24 @@ _SIGNATURES = {
 
 
 class PendingValues:
-    """An event of which some values are still on a device."""
+    """An event of which some values are still on their way from a device."""
 
-    ready = True
-
-    def __init__(self, event: Event, pending: Mapping[str, Any], size: int = 0) -> None:
+    def __init__(self, event: Event, pending: Sequence[Fetched], size: int = 0) -> None:
         self._event = event
         self._pending = pending
-        self.size = size + 64 * len(pending)
+        self.size = size + 256 * len(pending)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all have come."""
+        return all(fetched.ready for fetched in self._pending)
 
     def resolve(self) -> Event:
-        """Fetch the values, on the writer's thread."""
-        made = snapshot({key: value.cpu() for key, value in self._pending.items()})
+        """Take the values over, on the writer's thread."""
+        found: dict[str, Any] = {}
+        for fetched in self._pending:
+            found |= fetched.values()
+        made = snapshot(found)
         return msgspec.structs.replace(self._event, values={**self._event.values, **made.values})
 
 
@@ -89,7 +96,9 @@ def copy_array(value: Any) -> Any:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     if hasattr(value, "detach"):
-        return value.detach().clone()
+        value = value.detach()
+        device = getattr(getattr(value, "device", None), "type", "cpu")
+        return value.clone() if device in ("cpu", "meta") else fetch_array(value)
     if hasattr(value, "__array__") and hasattr(value, "dtype"):
         import numpy as np
 
@@ -110,6 +119,8 @@ def _numpy(value: Any) -> Any:
     """Return a NumPy array of a copied value; types that NumPy lacks (bf16, fp8) are widened."""
     import numpy as np
 
+    if isinstance(value, ArrayFetch):
+        value = value.array()
     if hasattr(value, "detach"):
         value = value.cpu()
         if not value.dtype.is_floating_point or str(value.dtype) in (
@@ -120,6 +131,10 @@ def _numpy(value: Any) -> Any:
             return value.numpy()
         return value.float().numpy()
     return np.asarray(value)
+
+
+def _is_here(value: Any) -> bool:
+    return not isinstance(value, ArrayFetch) or value.ready
 
 
 def _size(value: Any) -> int:
@@ -135,13 +150,16 @@ def _size(value: Any) -> int:
 class DeferredImage:
     """An `ImageEvent` whose pixels are still to be encoded."""
 
-    ready = True
-
     def __init__(self, event: ImageEvent, images: Sequence[Any], blobs: BlobStore) -> None:
         self._event = event
         self._images = images
         self._blobs = blobs
         self.size = sum(map(_size, images))
+
+    @property
+    def ready(self) -> bool:
+        """Whether all pixels have come from their device."""
+        return all(_is_here(image) for image in self._images)
 
     def resolve(self) -> Event:
         """Encode the pixels and keep them as blobs."""
@@ -239,13 +257,16 @@ def render_figure(figure: Any) -> bytes:
 class DeferredHistogram:
     """A `HistogramEvent` whose values are still to be binned."""
 
-    ready = True
-
     def __init__(self, event: HistogramEvent, values: Any, bins: int) -> None:
         self._event = event
         self._values = values
         self._bins = bins
         self.size = _size(values)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the values have come from their device."""
+        return _is_here(self._values)
 
     def resolve(self) -> Event:
         """Bin the values; the array is let go of."""

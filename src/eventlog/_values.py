@@ -29,7 +29,8 @@ class Snapshot:
 
     Attributes:
         values: Flat, plain.
-        pending: Copies on a device, by key: their numbers are not known on this side yet.
+        pending: Tensors on a device, and arrays of JAX, by key: their numbers are not known on
+            this side yet.
         rejected: (key, reason, advice) of what cannot be a value.
     """
 
@@ -207,8 +208,14 @@ def _convert_array(name: str, value: Any, result: Snapshot) -> None:
         result.rejected.append((name, "meta", "a tensor on the meta device has no value"))
         return
     if device != "cpu" and hasattr(value, "detach"):
-        # ordered after what computes it on the device's own stream; nobody waits here
-        result.pending[name] = value.detach().reshape(()).clone()
+        if getattr(value.dtype, "is_complex", False):
+            result.rejected.append((name, "complex", "log its .real and .imag, or abs() of it"))
+        else:
+            # no copy yet: whoever takes the snapshot has all of an event's copied at once
+            result.pending[name] = value.detach().reshape(())
+        return
+    if hasattr(value, "copy_to_host_async") and hasattr(value, "is_ready"):
+        result.pending[name] = value
         return
     if hasattr(value, "detach"):
         value = value.detach()

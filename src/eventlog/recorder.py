@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
+from eventlog._device import DeviceError, Fetched, fetch, fetch_jax
 from eventlog._media import PendingValues, Sized
 from eventlog._platform import FileLock
 from eventlog._rejections import Rejections
-from eventlog._values import clean_axes, snapshot
+from eventlog._values import Snapshot, clean_axes, snapshot
 from eventlog._version import __version__
 from eventlog.clock import SYSTEM_CLOCK, Clock
 from eventlog.codec import decode_events
@@ -191,19 +192,42 @@ class Recorder:
             item = event if size <= _SMALL else Sized(event, size)
             return self.inbox.put(item, size=size, reserved=reserved)
         made = snapshot(values)
+        fetched = self._fetch(made) if made.pending else []
         if made.rejected:
             self.rejections.add(made.rejected)
-            if not made.values and not made.pending and values:
+            if not made.values and not fetched and values:
                 self.inbox.drop("no_value")
                 return False
         event = msgspec.structs.replace(event, values=made.values)
         size = _size_of(event)
-        if made.pending:
-            pending = PendingValues(event, made.pending, size)
+        if fetched:
+            pending = PendingValues(event, fetched, size)
             return self.inbox.put(pending, size=pending.size, reserved=reserved)
         if size > _SMALL:
             return self.inbox.put(Sized(event, size), size=size, reserved=reserved)
         return self.inbox.put(event, reserved=reserved)
+
+    def _fetch(self, made: Snapshot) -> list[Fetched]:
+        """Have the values copied that lie on a device; what cannot be is rejected."""
+        tensors: dict[str, Any] = {}
+        fetched: list[Fetched] = []
+        for key, value in made.pending.items():
+            if hasattr(value, "copy_to_host_async"):
+                try:
+                    fetched.append(fetch_jax(key, value))
+                except Exception as error:  # deleted, or inside a computation that is traced
+                    made.rejected.append((key, "device", f"{type(error).__name__}: {error}"))
+            else:
+                tensors[key] = value
+        if tensors:
+            try:
+                fetched += fetch(tensors)
+            except DeviceError as error:
+                made.rejected += [(key, "graph_capture", str(error)) for key in tensors]
+            except Exception as error:  # whatever a device's own library says
+                problem = f"{type(error).__name__}: {error}"
+                made.rejected += [(key, "device", problem) for key in tensors]
+        return fetched
 
     def on_move(self, then: Callable[[], None]) -> None:
         """Have `then` called, on the writer's thread, after the directory had to be made again."""

@@ -298,6 +298,31 @@ def test_a_batch_that_failed_goes_on_where_it_stopped() -> None:
     assert [got[2] for got in whole.got] == [0, 1, 2, 3]
 
 
+def test_what_failed_is_told_again() -> None:
+    """Hyperparameters of a batch that failed are news the next time, and counted once."""
+    batch = [
+        ConfigUpdated(config={"lr": 1}, seq=0),
+        StepEvent(values={"s": "x"}, seq=1),
+        StepEvent(values={"x": 1.0}, seq=2),
+    ]
+    sink = opened(recorder("scalars", "config", buffered=True))
+    sink.fail_at = 1
+    with pytest.raises(OSError, match="down"):
+        sink.write(batch)
+    sink.fail_at = None
+    sink.got.clear()
+    sink.write(batch)
+    assert sink.got[0] == ("config", {"lr": 1}, {"lr": 1})
+    assert sink.unshown == {"string": 1}
+    direct = opened(recorder("scalars", "config"))
+    direct.fail_at = 0
+    with pytest.raises(OSError, match="down"):
+        direct.write(batch)
+    direct.fail_at = None
+    direct.write(batch)
+    assert direct.got[0] == ("config", {"lr": 1}, {"lr": 1})
+
+
 def test_rewinds_are_told() -> None:
     """By `rewind`, and by a resume that says at which step it goes on."""
     sink = opened(recorder("scalars"))

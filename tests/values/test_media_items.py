@@ -18,7 +18,6 @@ from eventlog._media import (
     DeferredFigure,
     DeferredHistogram,
     DeferredImage,
-    PendingValues,
     copy_array,
     encode_image,
     plain_table,
@@ -329,18 +328,6 @@ def test_a_store_makes_its_directory_again(tmp_path: Path) -> None:
     (tmp_path / "run").rmdir()
     assert store.put(b"a", "x/y") == ref
     assert (store.directory / ref.sha256).read_bytes() == b"a"
-
-
-def test_values_on_a_device_are_fetched_by_the_writer(recorder: Recorder) -> None:
-    """What was pending joins the values that were known, in one event."""
-
-    class Value:
-        def cpu(self) -> Any:
-            return torch.tensor(2.5)
-
-    recorder.inbox.put(PendingValues(StepEvent(step=1, values={"a": 1}), {"loss": Value()}))
-    (event,) = stored(recorder)
-    assert event.values == {"a": 1, "loss": 2.5}
 
 
 def test_an_image_that_cannot_be_made_costs_itself(recorder: Recorder) -> None:

@@ -67,6 +67,13 @@ class Barrier:
         return self._event.wait(timeout)
 
 
+def _is_ready(item: Deferred | Barrier) -> bool:
+    try:
+        return item.ready
+    except Exception:  # an array that its program gave away, say: resolve() will say so
+        return True
+
+
 Item: TypeAlias = "Event | Deferred | Barrier"
 
 
@@ -150,6 +157,21 @@ class Inbox:
     def _count(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
+    @property
+    def held_up(self) -> bool:
+        """Whether the first item waits for a device."""
+        item = self.items[0] if self.items else None
+        return item is not None and not isinstance(item, Event) and not _is_ready(item)
+
+    def give_up_first(self) -> None:
+        """Drop the first item: its device does not answer. For the writer alone."""
+        with self._lock:
+            item = self.items.popleft()
+            if not isinstance(item, Event):
+                self._deferred -= 1
+                self._extra -= item.size
+            self._count("device_hung")
+
     def take(self, n: int) -> list[Item]:
         """Remove up to `n` items, up to the first one that is not ready. For the writer alone."""
         items = self.items
@@ -161,7 +183,7 @@ class Inbox:
         for _ in range(n):
             item = items[0]
             if not isinstance(item, Event):
-                if not item.ready:
+                if not _is_ready(item):
                     break
                 with self._lock:
                     self._deferred -= 1

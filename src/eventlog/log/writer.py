@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -43,6 +44,9 @@ SYNC_INTERVAL = 1.0
 
 INTERVAL = 0.02
 """Seconds between turns: what `kill -9` can cost, with the time that a turn takes."""
+
+DEVICE_WAIT = 5.0
+"""Seconds that the end of a run waits for values that a device still owes."""
 
 BLOCK_BYTES = 64 * 1024
 TURN_EVENTS = 65_536
@@ -395,10 +399,29 @@ class Writer:
         # not join(): interrupted, it takes a thread that runs for one that has ended (bpo-45274)
         return self._ended.wait(timeout)
 
-    def _finish(self) -> None:
-        with self._turn_lock:
+    def _take_the_rest(self) -> None:
+        """Write what is in the inbox, and give a device a while for what it still owes."""
+        patience = DEVICE_WAIT
+        while True:
             while self._turn():
                 pass
+            if not self._inbox.held_up:
+                return
+            if patience > 0:
+                patience -= 0.005
+                time.sleep(0.005)
+            else:
+                if not self._inbox.dropped.get("device_hung"):
+                    logger.warning(
+                        "eventlog: a device did not deliver a value within %g s; its events are "
+                        "dropped",
+                        DEVICE_WAIT,
+                    )
+                self._inbox.give_up_first()
+
+    def _finish(self) -> None:
+        with self._turn_lock:
+            self._take_the_rest()
             log = self._log
             if log is not None:
                 log.retry()

@@ -218,6 +218,7 @@ class TrackerSink(Sink):
         """Take a batch; what was taken before is left out."""
         self._check_started()
         seen = self._done
+        before = self._config, self._summary, dict(self.unshown)
         try:
             for event in batch:
                 here = (event.attempt, event.seq)
@@ -230,6 +231,8 @@ class TrackerSink(Sink):
                         self._done = here
             self.commit()
         except BaseException:
+            if self.buffered:  # all of it comes again
+                self._config, self._summary, self.unshown = before
             self.discard()
             raise
         self._done = seen
@@ -310,11 +313,12 @@ class TrackerSink(Sink):
         }
         if not changed:
             return
-        self._config |= changed
+        merged = self._config | changed
         if self.can("config"):
-            self.config(self._config, changed)
+            self.config(merged, changed)
         else:
             self.count("config", len(changed))
+        self._config = merged
 
     def _merge_summary(self, summary: Mapping[str, Any]) -> None:
         changed = {
@@ -324,11 +328,12 @@ class TrackerSink(Sink):
         }
         if not changed:
             return
-        self._summary |= changed
+        merged = self._summary | changed
         if self.can("summary"):
-            self.summary(self._summary, changed)
+            self.summary(merged, changed)
         else:
             self.count("summary", len(changed))
+        self._summary = merged
 
     def _show(self, event: Event, axis: str, at: At) -> None:
         match event:
