@@ -51,6 +51,10 @@ class PacedSource:
         return self._inner.first
 
     @property
+    def sparse(self) -> bool:
+        return bool(getattr(self._inner, "sparse", False))
+
+    @property
     def end(self) -> int:
         return self._inner.end
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
@@ -16,17 +19,20 @@ from eventlog._loop import in_loop
 from eventlog._names import safe_name
 from eventlog._pace import PacedSource
 from eventlog.bus import EventStream
+from eventlog.cadence.frequency import FrequencyManager
+from eventlog.cadence.text import every as cadence
 from eventlog.cadence.window import Reduce
 from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry, SinkStatistics
-from eventlog.events import Event, Status
+from eventlog.events import Event, Status, event_tag
 from eventlog.exceptions import EventlogError
 from eventlog.keeping import Keeper
 from eventlog.log.archive import Log, open_log
 from eventlog.log.attempts import Attempts
+from eventlog.log.files import FileReader
 from eventlog.log.follow import FollowSource
 from eventlog.log.segment_reader import Damage
 from eventlog.log.source import Source
-from eventlog.selection import Instant, Selection
+from eventlog.selection import Instant, Selection, instant
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.select import Sinks, select_sinks
 from eventlog.subscription import Every, Subscription
@@ -40,7 +46,7 @@ class Progress(NamedTuple):
     """How far a replay is.
 
     Attributes:
-        read: Events that the slowest sink is past.
+        read: Events that the slowest sink is past: taken, or left out for it.
         total: Events that the log holds.
         delivered: Events delivered so far, by sink.
     """
@@ -54,12 +60,14 @@ class ReplayReport(NamedTuple):
     """What a replay did.
 
     Attributes:
-        complete: Whether every sink took everything.
+        complete: Whether every sink took everything that the log has or should have.
         sinks: By alias.
         urls: Where each sink's copy can be looked at.
         directory: Where the sinks put their files and their positions are kept: given as `dir`,
             it lets an interrupted replay go on.
         damage: What of the log could not be read.
+        trimmed: How many events before the first one the log does not keep any more: see
+            `Run(retain=)`.
     """
 
     complete: bool
@@ -67,6 +75,7 @@ class ReplayReport(NamedTuple):
     urls: dict[str, str | None]
     directory: Path
     damage: list[Damage]
+    trimmed: int = 0
 
 
 class Part(TypedDict, total=False):
@@ -80,6 +89,8 @@ class Part(TypedDict, total=False):
         time: (from, to): datetimes, ISO 8601 texts or seconds since 1970.
         rank: Which rank's log; the lowest by default.
         latest: What the latest attempt says of each step, once (the default), or all attempts.
+            With `follow`, the latest of those that are there when it begins: what a later one
+            logs again comes again.
         follow: Go on with a log that is still written, until its run ends or dies.
         speed: 1.0 for the pace at which it was logged, 10.0 for ten times as fast; as fast as it
             is taken by default.
@@ -137,11 +148,19 @@ class _Reading:
         speed = part.get("speed")
         if speed is not None:
             self.source = self.pace = PacedSource(self.source, speed)
-        latest = part.get("latest", True) and not part.get("follow")
-        self._attempts = Attempts.scan(directory) if latest else None
+        self._attempts = Attempts.scan(directory) if part.get("latest", True) else None
         where = Selection(part.get("steps"), part.get("epochs"), part.get("time"))
         self._where = None if where.everything else where
-        self.start = part.get("start", 0)
+        start = part.get("start", 0)
+        self.start = max(start, self.source.first)
+        self.trimmed = 0 if self.stored.sparse else self.start - start
+        self._index = _Index(directory) if self.stored.sparse and not self.follower else None
+
+    def passed(self, seq: int) -> int:
+        """Return how many events there are from the start to a seq."""
+        if self._index is not None:
+            return self._index.before(seq) - self._index.before(self.start)
+        return max(0, seq - self.start)
 
     def subscribe(self, part: Part) -> Subscription:
         return Subscription(
@@ -160,6 +179,28 @@ class _Reading:
             group.start_soon(self.follower.watch)
         if self.pace is not None:
             group.start_soon(self.pace.run)
+
+
+class _Index:
+    """Where the events of a log are that leaves seqs out on purpose."""
+
+    def __init__(self, directory: Path) -> None:
+        self._firsts: list[int] = []
+        self._counts: list[tuple[int, int]] = []
+        reader, seq, count = FileReader(directory), 0, 0
+        while (block := reader.read(seq)) is not None:
+            self._firsts.append(block.first)
+            self._counts.append((count, block.end - block.first))
+            count += block.end - block.first
+            seq = block.end
+
+    def before(self, seq: int) -> int:
+        """Return how many there are before a seq."""
+        i = bisect_right(self._firsts, seq) - 1
+        if i < 0:
+            return 0
+        before, size = self._counts[i]
+        return before + min(size, seq - self._firsts[i])
 
 
 async def areplay(
@@ -193,20 +234,21 @@ async def areplay(
         own = {name: value for name in ("types", "keys") if (value := getattr(spec, name))}
         part: Any = {**options, **own, "every": spec.every, "reduce": spec.reduce}
         sink = spec.make()
+        subscription = reading.subscribe(part)
+        told = msgspec.structs.replace(
+            info, alias=spec.alias, directory=base / safe_name(spec.alias)
+        )
         delivery.add(
             Port(
                 spec.alias,
                 sink,
-                reading.subscribe(part),
-                partial(
-                    _told,
-                    msgspec.structs.replace(
-                        info, alias=spec.alias, directory=base / safe_name(spec.alias)
-                    ),
-                ),
+                subscription,
+                partial(_told, log, subscription, told),
                 deadlines=options.get("deadlines", DEADLINES),
                 retry=options.get("retry", RETRY),
-                keeper=partial(_keeper, base, spec.alias, sink, info, options.get("resume", True)),
+                keeper=partial(
+                    _keeper, base, sink, told, _digest(part), options.get("resume", True)
+                ),
                 rate=spec.rate,
                 patient=False,
                 status=partial(_status_of, log),
@@ -223,11 +265,12 @@ async def areplay(
         progress(_progress(delivery, reading))
     statistics = {alias: port.statistics() for alias, port in delivery.ports.items()}
     return ReplayReport(
-        all(s.state == "closed" and not s.dead for s in statistics.values()),
+        all(s.state == "closed" and not s.dead and not s.lost for s in statistics.values()),
         statistics,
         {alias: port.sink.url for alias, port in delivery.ports.items()},
         base,
         reading.stored.damage,
+        reading.trimmed,
     )
 
 
@@ -277,8 +320,9 @@ def run_loop(main: Callable[[], Awaitable[T]]) -> T:
         return portal.call(main)
 
 
-def _told(info: RunInfo, state: dict[str, Any]) -> RunInfo:
-    return msgspec.structs.replace(info, state=state)
+def _told(log: Log, subscription: Subscription, info: RunInfo, state: dict[str, Any]) -> RunInfo:
+    attempt, update = log.standing(subscription.cursor)
+    return msgspec.structs.replace(info, state=state, attempt=attempt, model_update=update)
 
 
 def _status_of(log: Log) -> Status:
@@ -288,11 +332,42 @@ def _status_of(log: Log) -> Status:
     return next((s for s in ended if s == status), "killed")
 
 
-def _keeper(base: Path, alias: str, sink: Sink, info: RunInfo, resume: bool) -> Keeper:
-    keeper = Keeper(base, alias, sink, scope=f"replay of {info.run_id}, rank {info.rank}")
+def _keeper(base: Path, sink: Sink, info: RunInfo, digest: str, resume: bool) -> Keeper:
+    scope = f"replay of {info.run_id}, rank {info.rank}, part {digest}"
+    keeper = Keeper(base, info.alias, sink, scope=scope)
     if not resume:
         keeper.forget()
     return keeper
+
+
+def _digest(part: Part) -> str:
+    """Return what tells one part of a log from another: each has a position of its own."""
+    types, keys, time = part.get("types"), part.get("keys"), part.get("time")
+    what = {
+        "types": types and sorted({kind if isinstance(kind, str) else event_tag(kind)
+                                   for kind in types}),
+        "keys": keys and sorted({*keys}),
+        "start": part.get("start", 0),
+        "steps": part.get("steps"),
+        "epochs": part.get("epochs"),
+        "time": time and [end if end is None else instant(end) for end in time],
+        "latest": part.get("latest", True),
+        "every": _rule(part.get("every")),
+        "reduce": part.get("reduce"),
+    }  # fmt: skip
+    text = json.dumps(what, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _rule(every: Any) -> Any:
+    if isinstance(every, Mapping):
+        return {
+            kind if isinstance(kind, str) else event_tag(kind): _rule(rule)
+            for kind, rule in every.items()
+        }
+    if isinstance(every, FrequencyManager):
+        return [every.log_frequency, every.mode, every.frequency_type, every.anchor]
+    return None if every is None else str(cadence(every))
 
 
 def _replay_directory(log: Log) -> Path:
@@ -304,11 +379,12 @@ def _replay_directory(log: Log) -> Path:
 
 
 def _progress(delivery: Delivery, reading: _Reading) -> Progress:
+    end = reading.source.end
     ports = delivery.ports.values()
-    at = min((port.subscription.cursor for port in ports), default=reading.start)
+    at = min((end if p.state == "closed" else p.written_to for p in ports), default=reading.start)
     return Progress(
-        at - reading.start,
-        reading.source.end - reading.start,
+        reading.passed(at),
+        reading.passed(end),
         {port.alias: port.statistics().delivered for port in ports},
     )
 

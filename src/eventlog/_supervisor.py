@@ -5,18 +5,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
-from eventlog.delivery import SinkStatistics
-from eventlog.sidecar import SidecarStatus, SinkReport, read_status
+from eventlog.delivery import DEADLINES, RETRY, Deadlines, Retry, SinkStatistics
+from eventlog.sidecar import (
+    Orders,
+    SidecarStatus,
+    SinkReport,
+    read_status,
+    status_path,
+    unkept_options,
+)
 
 __all__ = ["Supervisor"]
 
@@ -37,6 +45,8 @@ class Supervisor:
         aliases: The sinks that it runs.
         attempt: With which the run begins: the process leaves later runs' attempts to theirs.
         linger: How long it may go on after the run's end.
+        options: The sinks' options, by alias: secret ones are handed over in private.
+        deadlines, retry: For the sinks.
     """
 
     def __init__(
@@ -47,12 +57,25 @@ class Supervisor:
         *,
         attempt: int,
         linger: float = 600.0,
+        options: Mapping[str, Mapping[str, Any] | None] | None = None,
+        deadlines: Deadlines = DEADLINES,
+        retry: Retry = RETRY,
     ) -> None:
         self.aliases = tuple(aliases)
         self._run_dir = run_dir
         self._rank = rank
         self._attempt = attempt
         self._linger = linger
+        self._orders = Orders(
+            options={
+                alias: unkept_options(given)
+                for alias, given in (options or {}).items()
+                if given and alias in self.aliases
+            },
+            deadlines=deadlines,
+            retry=retry,
+        ).write()
+        self._tokens: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._status: SidecarStatus | None = None
         self._ending = threading.Event()
@@ -102,23 +125,34 @@ class Supervisor:
         self._gone.set()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
+        token = secrets.token_hex(8)
+        self._tokens.add(token)
+        with contextlib.suppress(OSError):
+            # of a process that is over: whoever looks at the run is not to take it for this one's
+            status_path(self._run_dir, self._rank).unlink()
         command = [sys.executable, "-m", "eventlog.sidecar", str(self._run_dir.absolute())]
         command += ["--rank", str(self._rank), "--linger", str(self._linger)]
         command += ["--parent", str(os.getpid()), "--attempt", str(self._attempt)]
+        command += ["--token", token, "--orders"]
         for alias in self.aliases:
             command += ["--sink", alias]
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         with self._open_output() as file:
             # a session of its own: a Ctrl-C at the terminal is the trainer's affair
-            return subprocess.Popen(  # noqa: S603 - our own module, arguments as a list
+            process = subprocess.Popen(  # noqa: S603 - our own module, arguments as a list
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,
                 env=environment,
                 start_new_session=True,
             )
+        assert process.stdin is not None  # noqa: S101 - it was asked for
+        # a process that is dead already says so by its exit code
+        with contextlib.suppress(OSError), process.stdin as pipe:
+            pipe.write(self._orders)
+        return process
 
     def _open_output(self) -> BinaryIO:
         with contextlib.suppress(OSError):
@@ -126,9 +160,9 @@ class Supervisor:
         return open(os.devnull, "ab")  # the directory was removed, or cannot be written
 
     def _read_status(self) -> SidecarStatus | None:
-        """Return what our own process said last: that of an earlier attempt may still be there."""
+        """Return what our own process said last: another attempt's may be there, or at work."""
         status = read_status(self._run_dir, self._rank)
-        if status is not None and status.parent == os.getpid():
+        if status is not None and status.token in self._tokens:
             self._status = status
         return self._status
 

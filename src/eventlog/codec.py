@@ -26,6 +26,7 @@ __all__ = [
     "event_types",
     "json_schema",
     "restamp",
+    "set_rank",
     "stamp",
 ]
 
@@ -200,6 +201,11 @@ def stamp(events: Sequence[Event], first_seq: int, offset: int) -> list[int]:
     deque(map(_set, events, repeat("seq"), range(first_seq, first_seq + len(events))), maxlen=0)
     deque(map(_set, events, repeat("wall"), walls), maxlen=0)
     return walls
+
+
+def set_rank(events: Sequence[Event], rank: int) -> None:
+    """Say of events whose they are."""
+    deque(map(_set, events, repeat("rank"), repeat(rank)), maxlen=0)
 
 
 def decode_events(payload: bytes | memoryview) -> list[Event]:

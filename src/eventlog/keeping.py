@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from eventlog._config import plain_config
 from eventlog._names import safe_name
-from eventlog.events import Event
+from eventlog.events import Event, RunStarted
 from eventlog.exceptions import LogError
 from eventlog.log.checkpoint import Checkpoint, CheckpointFile, checkpoint_path
 from eventlog.log.copy import LogCopy
 from eventlog.log.files import FileReader
 from eventlog.recorder import rank_directory
-from eventlog.sinks.base import Sink
+from eventlog.sinks.base import RunInfo, Sink
 from eventlog.subscription import Mark
 
 __all__ = ["DeadLetters", "Keeper"]
 
 logger = logging.getLogger("eventlog")
+
+_STATE_BYTES = 16 * 1024
+"""What a sink's state may take: more than it is told, and what leaves room for the position."""
 
 
 class Keeper:
@@ -35,6 +41,9 @@ class Keeper:
         sink: Says what it writes to.
         scope: What the sink is fed with there, if not with the run as it goes on.
 
+    Attributes:
+        failures: How often something could not be kept.
+
     Raises:
         BlockingIOError: Another process delivers to this sink.
         OSError: The checkpoint cannot be read.
@@ -44,8 +53,11 @@ class Keeper:
         self._alias = alias
         self._target = f"{scope} {sink.target()}".strip()
         self._file = CheckpointFile(checkpoint_path(directory, alias, self._target))
-        self._failed = False
         self._forgotten = False
+        kept = self._file.load()
+        self._state: dict[str, Any] = {} if kept is None else kept.sink
+        self._said: set[str] = set()
+        self.failures = 0
 
     def load(self) -> Checkpoint | None:
         """Return where the sink is; None when nothing was confirmed so far."""
@@ -54,33 +66,65 @@ class Keeper:
     def forget(self) -> None:
         """Start at the beginning, whatever was kept."""
         self._forgotten = True
+        self._state = {}
 
-    def save(self, mark: Mark, state: dict[str, Any], *, done: bool = False) -> None:
-        """Keep a position; a disk that does not take it is said once, and delivery goes on."""
-        checkpoint = Checkpoint(
-            alias=self._alias,
-            fingerprint=self._target,
-            seq=mark.seq,
-            passed=mark.state.get("passed", mark.seq),
-            state=mark.state,
-            sink=state,
-            done=done,
-        )
+    def save(self, mark: Mark, state: Callable[[], Any], *, done: bool = False) -> None:
+        """Keep a position, and what the sink needs to go on there; delivery goes on in any case.
+
+        Args:
+            mark: The position.
+            state: The sink's `state`. Where it raises, or returns what cannot be kept, the one
+                that was kept before stays: a position without it would begin another tracker run.
+            done: Whether the sink was closed after everything was delivered.
+        """
         try:
+            self._state = _plain(state())
+        except Exception as error:
+            self._fail("state", error, "another process may not find its way back to it")
+        try:
+            checkpoint = Checkpoint(
+                alias=self._alias,
+                fingerprint=self._target,
+                seq=mark.seq,
+                passed=mark.state.get("passed", mark.seq),
+                state=mark.state,
+                sink=self._state,
+                done=done,
+            )
             self._file.save(checkpoint, sync=done)
-        except (OSError, ValueError) as error:
-            if not self._failed:
-                logger.warning(
-                    "eventlog: the position of sink %r cannot be kept (%s); after a crash it "
-                    "repeats what came since",
-                    self._alias,
-                    error,
-                )
-            self._failed = True
+        except Exception as error:
+            self._fail("position", error, "after a crash it repeats what came since")
+
+    def _fail(self, what: str, error: Exception, so: str) -> None:
+        """Count it, and say it once."""
+        self.failures += 1
+        if what not in self._said:
+            text = f"{type(error).__name__}: {error}"
+            logger.warning(
+                "eventlog: the %s of sink %r cannot be kept (%s); %s", what, self._alias, text, so
+            )
+        self._said.add(what)
 
     def close(self) -> None:
         """Let another process have the checkpoint."""
         self._file.close()
+
+
+def _plain(state: Any) -> dict[str, Any]:
+    """Return a sink's state as it will be read again.
+
+    Raises:
+        TypeError, ValueError: It is no mapping of names to plain values, or too large.
+    """
+    data = msgspec.msgpack.encode(state)
+    if len(data) > _STATE_BYTES:
+        raise ValueError(f"state() must return at most 1 KiB, not {len(data)} bytes")
+    try:
+        return msgspec.msgpack.decode(data, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise TypeError(
+            f"state() must return a mapping of names to plain values: {error}"
+        ) from None
 
 
 class DeadLetters:
@@ -90,6 +134,9 @@ class DeadLetters:
         run_dir: The run's directory; the log lies in ``dead/<alias>`` below it.
         alias: Of the sink.
         run_id, project, rank: Of the run.
+
+    Attributes:
+        run: What the sink was told of its run: who replays the log is told so as well.
     """
 
     def __init__(
@@ -99,6 +146,7 @@ class DeadLetters:
         self._identity = {"run_id": run_id, "project": project}
         self._rank = rank
         self._copy: LogCopy | None = None
+        self.run: RunInfo | None = None
 
     def add(self, events: Sequence[Event]) -> None:
         """Keep events; made when the first one comes. One that is kept already is kept once.
@@ -109,6 +157,8 @@ class DeadLetters:
         directory = rank_directory(self.directory, self._rank)
         if self._copy is None:
             self._copy = LogCopy(directory, rank=self._rank, **self._identity)
+            if self.run is not None:
+                self._copy.latch(_started(self.run))
         # after a crash a batch comes again, of which some were set aside
         for event in events:
             if event.seq < self._copy.end and not _is_there(directory, event):
@@ -135,6 +185,23 @@ class DeadLetters:
         if self._copy is not None:
             copy, self._copy = self._copy, None
             copy.close()
+
+
+def _started(run: RunInfo) -> RunStarted:
+    return RunStarted(
+        run_id=run.run_id,
+        project=run.project,
+        name=run.name,
+        # as a sink is told it they may be of types that only this process knows
+        config=plain_config(run.config),
+        tags=list(run.tags),
+        group=run.group,
+        notes=run.notes,
+        provenance=plain_config(run.provenance),
+        world_size=run.world_size,
+        rank=run.rank,
+        attempt=run.attempt,
+    )
 
 
 def _is_there(directory: Path, event: Event) -> bool:

@@ -12,12 +12,14 @@ or, after the training process died, when what is in the log is delivered or `li
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
+import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,19 +27,30 @@ from typing import Any
 import anyio
 import msgspec
 
+from eventlog._config import REDACTED, plain_config
 from eventlog._loop import Waker
-from eventlog._names import safe_name
-from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Port, Retry, SinkStatistics
-from eventlog.exceptions import EventlogError, SinkError
+from eventlog._terms import DEADLINES, RETRY, Deadlines, Retry, kept_terms
+from eventlog.delivery import Delivery, Port, SinkStatistics
+from eventlog.exceptions import EventlogError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.archive import Log, open_log
 from eventlog.log.follow import FollowSource
-from eventlog.recorder import rank_directory
+from eventlog.recorder import rank_directory, sink_directory
 from eventlog.sinks.base import RunInfo
-from eventlog.sinks.plan import read_plan
+from eventlog.sinks.plan import PLAN, read_plan
+from eventlog.sinks.select import SinkSpec
 from eventlog.subscription import Subscription
 
-__all__ = ["SidecarStatus", "SinkReport", "deliver_plan", "main", "read_status", "status_path"]
+__all__ = [
+    "Orders",
+    "SidecarStatus",
+    "SinkReport",
+    "deliver_plan",
+    "main",
+    "read_status",
+    "status_path",
+    "unkept_options",
+]
 
 logger = logging.getLogger("eventlog")
 
@@ -46,6 +59,49 @@ REPORT_EVERY = 0.1
 REPORT_ANYWAY = 1.0
 BROKEN = 70
 """Exit code after a fault of ours: it is worth another try."""
+INTERRUPTED = 130
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run hands to the process that it starts, in private: it comes by standard input.
+
+    Secrets in it are neither in a file nor in the list of processes nor in an environment that
+    other programs inherit.
+
+    Attributes:
+        options: Of the sinks, by alias, what is not kept with the run.
+        deadlines, retry: What the run grants its sinks.
+    """
+
+    options: dict[str, dict[str, Any]] = {}
+    deadlines: Deadlines = DEADLINES
+    retry: Retry = RETRY
+
+    def write(self) -> bytes:
+        """Return them as the line that `read` takes."""
+        return base64.b64encode(msgspec.msgpack.encode(self, enc_hook=str)) + b"\n"
+
+    @classmethod
+    def read(cls, line: bytes) -> Orders:
+        """Return what `write` made.
+
+        Raises:
+            EventlogError: It is something else.
+        """
+        try:
+            return msgspec.msgpack.decode(base64.b64decode(line.strip(), validate=True), type=cls)
+        except (ValueError, msgspec.MsgspecError):
+            raise EventlogError("standard input has no orders of a run") from None
+
+
+def unkept_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a sink's options that hold secrets, and so are not kept with the run."""
+    plain = plain_config(options)
+    return {
+        key: value
+        for key, value in options.items()
+        if REDACTED in json.dumps(plain.get(key), ensure_ascii=False)
+    }
 
 
 class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +120,12 @@ class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pid: Its own.
-        parent: Of the process that started it for its run; None when it was started by hand.
+        token: What the run that started it chose for it; None when it was started by hand. A
+            process's id would not do: in a container, each trainer's is 1.
     """
 
     pid: int
-    parent: int | None = None
+    token: str | None = None
     sinks: dict[str, SinkReport] = {}
 
 
@@ -90,8 +147,8 @@ def plan_ports(
     source: FollowSource,
     aliases: Collection[str] | None = None,
     *,
-    deadlines: Deadlines = DEADLINES,
-    retry: Retry = RETRY,
+    attempt: int | None = None,
+    orders: Orders,
 ) -> tuple[list[Port], dict[str, str]]:
     """Make the ports of a run's kept sinks, which go on from their checkpoints.
 
@@ -99,53 +156,88 @@ def plan_ports(
         log: The run's.
         source: Where events come from, and how the run ended.
         aliases: Which sinks; all that were kept when None.
-        deadlines, retry: For the sinks.
+        attempt: The one that events belong to which are not in the log yet.
+        orders: The sinks' further options, and what they are granted.
 
     Returns:
         The ports, and what is wrong with the sinks that cannot be made.
+
+    Raises:
+        LogError: What was kept cannot be read.
+        EventlogError: An alias is none that was kept.
     """
     ports: list[Port] = []
     failed: dict[str, str] = {}
-    for spec in read_plan(log.run_dir):
+    kept = read_plan(log.run_dir)
+    known = [spec.alias for spec in kept]
+    for alias in aliases or ():
+        if alias not in known:
+            have = ", ".join(known) or "none"
+            raise EventlogError(f"{alias!r} is no sink in {log.run_dir / PLAN}; it has: {have}")
+    for spec in kept:
+        if aliases is None and log.rank and spec.ranks != "all":
+            continue
         if aliases is not None and spec.alias not in aliases:
             continue
+        options = (spec.options or {}) | orders.options.get(spec.alias, {})
         try:
-            sink = spec.make()
-        except SinkError as error:
-            failed[spec.alias] = str(error)
-            continue
-        subscription = Subscription(
-            source, types=spec.types, every=spec.every, reduce=spec.reduce, keys=spec.keys
-        )
-        header = log.header()
-        ports.append(
-            Port(
-                spec.alias,
-                sink,
-                subscription,
-                partial(_info, log, spec.alias),
-                deadlines=deadlines,
-                retry=retry,
-                keeper=partial(Keeper, log.directory, spec.alias, sink),
-                dead_letters=DeadLetters(
-                    log.run_dir,
-                    spec.alias,
-                    run_id=header.run_id if header else log.run_dir.name,
-                    project=header.project if header else "",
-                    rank=log.rank,
-                ),
-                rate=spec.rate,
-                status=lambda: source.status,
-            )
-        )
+            whole = msgspec.structs.replace(spec, options=options)
+            ports.append(_port(log, source, whole, attempt, orders))
+        except Exception as error:  # a sink of anybody's, and a plan that may be edited by hand
+            failed[spec.alias] = str(error) or type(error).__name__
     return ports, failed
 
 
-def _info(log: Log, alias: str, state: dict[str, Any]) -> RunInfo:
+def _port(
+    log: Log, source: FollowSource, spec: SinkSpec, attempt: int | None, orders: Orders
+) -> Port:
+    sink = spec.make()
+    subscription = Subscription(
+        source,
+        types=spec.types,
+        every=spec.every,
+        reduce=spec.reduce,
+        keys=spec.keys,
+        # what was thrown away on purpose is not lost to a sink that comes later
+        start=source.first,
+    )
+    header = log.header()
+    return Port(
+        spec.alias,
+        sink,
+        subscription,
+        partial(_info, log, source, subscription, spec.alias, attempt),
+        deadlines=orders.deadlines,
+        retry=orders.retry,
+        keeper=partial(Keeper, log.directory, spec.alias, sink),
+        dead_letters=DeadLetters(
+            log.run_dir,
+            spec.alias,
+            run_id=header.run_id if header else log.run_dir.name,
+            project=header.project if header else "",
+            rank=log.rank,
+        ),
+        rate=spec.rate,
+        status=lambda: source.status,
+    )
+
+
+def _info(
+    log: Log,
+    source: FollowSource,
+    subscription: Subscription,
+    alias: str,
+    attempt: int | None,
+    state: dict[str, Any],
+) -> RunInfo:
+    info = log.run_info(subscription.cursor)
+    if attempt is not None and subscription.cursor >= source.end:
+        # the first event to come is not in the log yet
+        info = msgspec.structs.replace(info, attempt=max(attempt, info.attempt))
     return msgspec.structs.replace(
-        log.run_info(),
+        info,
         alias=alias,
-        directory=log.run_dir / safe_name(alias),
+        directory=sink_directory(log.run_dir, alias, log.rank),
         state=state,
         replayed=False,
     )
@@ -159,8 +251,7 @@ async def deliver_plan(
     parent: int | None = None,
     attempt: int | None = None,
     linger: float = LINGER,
-    deadlines: Deadlines = DEADLINES,
-    retry: Retry = RETRY,
+    orders: Orders | None = None,
     report: Callable[[dict[str, SinkReport]], None] | None = None,
 ) -> dict[str, SinkStatistics]:
     """Deliver a run's log to its kept sinks, from their checkpoints on, until it ends.
@@ -172,16 +263,24 @@ async def deliver_plan(
         parent, attempt: The process that writes the log, where this one is its child, and with
             which attempt it began; see `FollowSource`.
         linger: Most seconds after the end of the log.
-        deadlines, retry: For the sinks.
+        orders: The sinks' further options, and what they are granted; by default what the run
+            granted them.
         report: Told how the sinks are, when that changes.
 
     Returns:
-        What each sink took.
+        What each sink took; one that could not be made took nothing and has failed.
+
+    Raises:
+        LogError: What was kept of the sinks cannot be read.
+        EventlogError: An alias is none that was kept.
     """
+    if orders is None:
+        deadlines, retry = kept_terms(log.run_dir)
+        orders = Orders(deadlines=deadlines, retry=retry)
     lives = None if follow else lambda: False
     source = FollowSource(log.directory, writer_lives=lives, parent=parent, attempt=attempt)
     source.look()
-    ports, failed = plan_ports(log, source, aliases, deadlines=deadlines, retry=retry)
+    ports, failed = plan_ports(log, source, aliases, attempt=attempt, orders=orders)
     delivery = Delivery(source)
     for port in ports:
         delivery.add(port)
@@ -195,7 +294,10 @@ async def deliver_plan(
         await delivery.run()
         group.cancel_scope.cancel()
     say.now()
-    return {port.alias: port.statistics() for port in ports}
+    taken = {port.alias: port.statistics() for port in ports}
+    for alias, problem in failed.items():
+        taken[alias] = SinkStatistics(state="failed", error=problem)
+    return taken
 
 
 async def _limit(source: FollowSource, linger: float, scope: anyio.CancelScope) -> None:
@@ -255,14 +357,14 @@ class _Reporter:
 class _StatusFile:
     """Where the process says how it is; a disk that does not take it is mentioned once."""
 
-    def __init__(self, path: Path, parent: int | None) -> None:
+    def __init__(self, path: Path, token: str | None) -> None:
         self._path = path
-        self._parent = parent
+        self._token = token
         self._failed = False
 
     def write(self, sinks: dict[str, SinkReport]) -> None:
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        status = SidecarStatus(pid=os.getpid(), parent=self._parent, sinks=sinks)
+        status = SidecarStatus(pid=os.getpid(), token=self._token, sinks=sinks)
         try:
             temporary.write_bytes(msgspec.json.encode(status))
             os.replace(temporary, self._path)
@@ -295,7 +397,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     Returns:
         Its exit code: 0 when every sink took everything, 1 when one did not, 2 when the log or
-        the plan cannot be read, `BROKEN` after a fault of ours.
+        the plan cannot be read or has no such sink, 130 after Ctrl-C, `BROKEN` after a fault of
+        ours.
     """
     parser = argparse.ArgumentParser(
         prog="python -m eventlog.sidecar",
@@ -304,16 +407,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--sink", action="append", help="an alias; all that were kept by default")
+    parser.add_argument("--linger", type=float, default=LINGER, help="seconds after the run's end")
+    # for the run that starts this process
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--attempt", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--linger", type=float, default=LINGER, help="seconds after the run's end")
+    parser.add_argument("--token", help=argparse.SUPPRESS)
+    parser.add_argument("--orders", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     try:
+        orders = _take_orders() if options.orders else None
         # a run that starts this process is about to make its log
         patience = 0.0 if options.parent is None else 10.0
         log = _wait_for_log(options.run_dir, options.rank, patience)
-        status = _StatusFile(status_path(log.run_dir, log.rank), options.parent)
+        status = _StatusFile(status_path(log.run_dir, log.rank), options.token)
         statistics = anyio.run(
             partial(
                 deliver_plan,
@@ -322,16 +429,30 @@ def main(arguments: list[str] | None = None) -> int:
                 parent=options.parent,
                 attempt=options.attempt,
                 linger=options.linger,
+                orders=orders,
                 report=status.write,
             )
         )
     except EventlogError as error:
         print(f"eventlog: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("eventlog: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return INTERRUPTED
     except Exception:
         logger.exception("eventlog: the sidecar failed")
         return BROKEN
     return 0 if all(s.state == "closed" for s in statistics.values()) else 1
+
+
+def _take_orders() -> Orders:
+    """Read what the run says, and leave nothing of it for a tracker that reads standard input."""
+    # a line, not all: a process that the trainer forked may hold the other end open for long
+    line = sys.stdin.buffer.readline()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return Orders.read(line)
 
 
 if __name__ == "__main__":

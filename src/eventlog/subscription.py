@@ -97,6 +97,8 @@ class Subscription:
         where: Selection | None = None,
     ) -> None:
         self._source = source
+        # a part of another log leaves seqs out on purpose
+        self._sparse: bool = getattr(source, "sparse", False)
         self._reader = source.open_reader()
         self._sieve = Sieve(types, every, reduce, keys)
         self._exclusions: tuple[Exclusion, ...] = tuple(x for x in (attempts, where) if x)
@@ -187,7 +189,10 @@ class Subscription:
             self._flags = int(block.flags)
             self._kind = _ONE_KIND.get(self._flags & _WHAT)
             self._columns = self._shared.of(block) if block.in_memory else None
-            self._lose(block.first)
+            if self._sparse:
+                self.cursor = max(self.cursor, block.first)
+            else:
+                self._lose(block.first)
         return block
 
     def _lose(self, end: int) -> None:

@@ -304,6 +304,31 @@ async def test_a_flush_that_fails_confirms_nothing_and_is_tried_again(faulty: An
     assert port.state == "closed"
 
 
+@pytest.mark.parametrize("method", ["open", "flush", "close"])
+async def test_what_does_not_go_away_is_tried_a_few_times(faulty: Any, method: str) -> None:
+    """An error that is no outage, a refusal (once), and a disk that lost what it had taken."""
+    for error, tries in ((ValueError("no"), 3), (RefusedError("no"), 1), (OSError(5, "EIO"), 3)):
+        log = Log()
+        sink = faulty(**{method: error})
+        port = log.port("a", sink, flush_every=1e9)
+        log.steps(0, 10)
+        await log.run()
+        assert (port.state, sink.count(method)) == ("failed", tries)
+        assert type(error).__name__ in str(port.error)
+
+
+@pytest.mark.parametrize("method", ["open", "flush", "close"])
+async def test_what_goes_away_by_itself_is_no_failure(faulty: Any, method: str) -> None:
+    """A hiccup in any method, of any kind."""
+    log = Log()
+    sink = faulty(**{method: Fault(ValueError("hiccup"), times=2)})
+    port = log.port("a", sink, flush_every=1e9)
+    log.steps(0, 10)
+    await log.run()
+    assert (port.state, port.error, port.retries) == ("closed", None, 2)
+    assert steps_of(sink) == list(range(10))
+
+
 async def test_a_close_that_fails_is_told_and_loses_nothing_of_before(faulty: Any) -> None:
     """What was written and confirmed stays so."""
     log = Log()
@@ -487,17 +512,177 @@ class TestOnAVirtualClock:
         await log.delivery.run()
         assert anyio.current_time() - start == pytest.approx(600.0)
 
-    @pytest.mark.parametrize("retry_after", [-1.0, 0.0])
-    async def test_a_wish_in_the_past_is_no_wait(self, retry_after: float) -> None:
-        """A tracker's clock may be ahead."""
+    @pytest.mark.parametrize(
+        "retry_after",
+        [-1.0, 0.0, float("nan"), float("inf"), "", "Fri, 31 Dec 1999 23:59:59 GMT", b"\xff", [1]],
+    )
+    async def test_a_wish_that_is_none_is_not_heeded(self, retry_after: Any) -> None:
+        """A header may say anything, and a tracker's clock be ahead: the usual pauses are made."""
         log = Log()
         error = UnavailableError("429", retry_after=retry_after)
-        sink = AsyncFaultySink(write=Fault(error, times=2))
+        sink = AsyncFaultySink(write=Fault(error, times=4))
         log.port("a", sink, retry=Retry())
         log.steps(0, 1)
         log.end()
+        start = anyio.current_time()
         await log.delivery.run()
         assert steps_of(sink) == [0]
+        assert 0 < anyio.current_time() - start <= 1 + 2 + 4 + 8
+
+    async def test_a_wish_that_is_a_text_is_heeded(self) -> None:
+        """Sinks hand on the header as it came."""
+        log = Log()
+        error = UnavailableError("429", retry_after="120")  # type: ignore[arg-type]
+        log.port("a", AsyncFaultySink(write=Fault(error, times=2)), retry=Retry())
+        log.steps(0, 1)
+        log.end()
+        start = anyio.current_time()
+        await log.delivery.run()
+        assert anyio.current_time() - start == pytest.approx(240.0)
+
+    @pytest.mark.parametrize("method", ["flush", "close"])
+    async def test_the_end_is_tried_again_like_a_write(self, method: str) -> None:
+        """A tracker that is down for a moment at the end costs no sink its last events."""
+        log = Log()
+        fault = [Fault(UnavailableError("503", retry_after=30.0), times=3)]
+        sink = AsyncFaultySink(confirms="flush", **{method: fault})  # type: ignore[arg-type]
+        port = log.port("a", sink, retry=Retry(), flush_every=1e9)
+        log.steps(0, 10)
+        log.end()
+        start = anyio.current_time()
+        await log.delivery.run()
+        assert anyio.current_time() - start == pytest.approx(90.0)
+        s = check(port.statistics())
+        assert (s.state, s.error, s.position, s.retries) == ("closed", None, 10, 3)
+        assert sink.statuses == ["killed"]
+
+    async def test_the_end_is_tried_until_whoever_ends_it_has_no_more_time(self) -> None:
+        """No try is made after that, and the last error is the one that is told."""
+        log = Log()
+        sink = AsyncFaultySink(flush=OSError("down"), confirms="flush")
+        port = log.port("a", sink, retry=Retry(most=5.0), flush_every=1e9)
+        log.steps(0, 10)
+        log.end()
+        async with anyio.create_task_group() as group:
+            group.start_soon(log.delivery.run)
+            await anyio.sleep(60)
+            assert port.state == "retrying"
+            log.delivery.stop()
+        assert anyio.current_time() >= 60
+        assert (port.state, port.error, port.confirmed) == ("failed", "OSError: down", 0)
+        assert sink.count("close") == 0
+        assert sink.count("flush") > 10
+
+    async def test_a_flush_that_fails_is_not_tried_each_second(self) -> None:
+        """While the run goes on, the pauses between its tries grow as those of writes do."""
+        log = Log()
+        wish = UnavailableError("429", retry_after=600.0)
+        sink = AsyncFaultySink(flush=Fault(wish, times=2), confirms="flush")
+        port = log.port("a", sink, retry=Retry())
+        async with anyio.create_task_group() as group:
+            group.start_soon(log.delivery.run)
+            log.steps(0, 10)
+            await anyio.sleep(1250)
+            assert sink.count("flush") == 3
+            assert (port.confirmed, port.error) == (10, None)
+            log.end()
+
+    async def test_culprits_are_found_without_long_pauses(self) -> None:
+        """Ten in a thousand that raise anything at all: less than a second is waited, in all."""
+        log = Log()
+        taken: list[int | None] = []
+
+        class Picky(Sink):
+            async def write(self, batch: Any) -> None:
+                if any(event.step % 100 == 7 for event in batch):
+                    raise ValueError("not that one")
+                taken.extend(event.step for event in batch)
+
+        port = log.port("a", Picky(), retry=Retry())
+        log.steps(0, 1_000)
+        log.end()
+        start = anyio.current_time()
+        await log.delivery.run()
+        assert anyio.current_time() - start < 1.0
+        assert taken == [i for i in range(1_000) if i % 100 != 7]
+        s = check(port.statistics())
+        assert (s.delivered, s.dead, s.state) == (990, 10, "closed")
+
+    async def test_a_sink_that_takes_nothing_at_all_is_not_taken_for_a_picky_one(self) -> None:
+        """An SDK that says RuntimeError while its server is down for an hour costs few events."""
+        log = Log()
+
+        class Down(AsyncMemorySink):
+            async def write(self, batch: Any) -> None:
+                if anyio.current_time() - start < 3_600:
+                    raise RuntimeError("no answer")
+                await super().write(batch)
+
+        sink = Down()
+        port = log.port("a", sink, retry=Retry())
+        log.steps(0, 1_000)
+        log.end()
+        start = anyio.current_time()
+        await log.delivery.run()
+        s = check(port.statistics())
+        assert s.dead < 60
+        assert s.delivered == 1_000 - s.dead == len(sink.events)
+
+    async def test_nothing_is_written_after_the_stop(self) -> None:
+        """A sink with a rate that waits for its turn does not get it after the end."""
+        log = Log()
+        sink = AsyncMemorySink()
+        port = log.port("a", sink, rate=0.2, batch=10)
+        log.steps(0, 100)
+        log.end()
+        async with anyio.create_task_group() as group:
+            group.start_soon(log.delivery.run)
+            await anyio.sleep(1)
+            log.delivery.stop()
+            with anyio.fail_after(1):
+                await until(lambda: port.finished)
+            calls = len(sink.calls)
+        assert len(sink.events) == 10
+        assert len(sink.calls) == calls
+        assert port.confirmed == 10
+        assert check(port.statistics()).in_flight == 10
+
+    async def test_a_sink_that_waits_for_another_process_is_not_opened_after_the_stop(self) -> None:
+        """Whoever holds its position may let go of it later: this delivery is over."""
+        log = Log()
+        sink = AsyncMemorySink()
+        held = True
+
+        def keeper() -> Any:
+            if held:
+                raise BlockingIOError("held by another delivery")
+            raise AssertionError("asked after the end")
+
+        port = log.port("a", sink, keeper=keeper)
+        log.steps(0, 1)
+        log.end()
+        async with anyio.create_task_group() as group:
+            group.start_soon(log.delivery.run)
+            await anyio.sleep(10)
+            log.delivery.stop()
+            await until(lambda: port.finished)
+            held = False
+        assert sink.calls == []
+        assert (port.state, port.error) == (
+            "failed",
+            "BlockingIOError: held by another delivery",
+        )
+
+    async def test_a_delivery_that_was_stopped_before_it_began_does_not_begin(self) -> None:
+        """The end may come while its loop is still being made."""
+        log = Log()
+        sink = AsyncMemorySink()
+        port = log.port("a", sink)
+        log.steps(0, 1)
+        log.end()
+        log.delivery.stop()
+        await log.delivery.run()
+        assert (sink.calls, port.state) == ([], "failed")
 
     async def test_an_outage_of_days_loses_nothing_that_memory_holds(self) -> None:
         """It is tried again until the tracker is back; what came meanwhile follows."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from eventlog import Run
 from eventlog.log.checkpoint import Checkpoint, CheckpointFile, checkpoint_path
 
@@ -73,7 +75,7 @@ def test_damage_is_told_in_bytes(cli: Cli, run_dir: Path) -> None:
 
 
 def test_a_sink_that_has_everything_is_complete(cli: Cli, tmp_path: Path) -> None:
-    """Its position is the log's end; an object cannot be made again, which is said as well."""
+    """Its position is the log's end; that it cannot be made again is of no account then."""
     got: list[object] = []
     with Run("p", dir=tmp_path, sinks={"mine": got.append}) as run:
         run.step(loss=1.0)
@@ -82,7 +84,7 @@ def test_a_sink_that_has_everything_is_complete(cli: Cli, tmp_path: Path) -> Non
     assert (sink["position"], sink["lag"], sink["done"], sink["complete"]) == (3, 0, True, True)
     assert (sink["kept"], sink["state"], sink["dead"]) == (False, None, 0)
     (line,) = [x for x in cli("info", run.dir).stdout.splitlines() if x.startswith("mine ")]
-    assert line.split() == ["mine", "3", "0", "0", "complete", "(given", "as", "an", "object)"]
+    assert line.split() == ["mine", "3", "0", "0", "complete"]
 
 
 def test_the_delivering_process_is_heard(cli: Cli, run_dir: Path) -> None:
@@ -109,3 +111,21 @@ def test_a_sink_whose_target_changed_is_there_for_each(cli: Cli, run_dir: Path) 
         ["far", "(there)", "48", "0", "0", "complete"],
         ["far", "(elsewhere)", "7", "41", "0", "behind"],
     ]
+
+
+@pytest.mark.parametrize("plan", ["{", "[]", '{"x": {"name": "log", "every": {"mode": "steps"}}}',
+                                  '{"x": {"name": "log", "every": {"by_type": 3}}}',
+                                  '{"x": {"name": "log", "every": 3}}'])  # fmt: skip
+def test_a_damaged_list_of_sinks_hides_nothing_else(cli: Cli, tmp_path: Path, plan: str) -> None:
+    """The rest is shown, with what the positions say; it is named, and the exit code is 1."""
+    with Run("p", dir=tmp_path, sinks={"copy": {"sink": "log"}}) as run:
+        run.step(loss=1.0)
+    assert run.dir is not None
+    (run.dir / "sinks.json").write_text(plan)
+    result = cli("info", run.dir)
+    assert result.exit_code == 1
+    assert result.stderr.count("sinks.json cannot be read") == 1
+    assert "finished" in result.stdout
+    (line,) = [x for x in result.stdout.splitlines() if x.startswith("copy ")]
+    assert line.split() == ["copy", "3", "0", "0", "complete"]
+    assert json.loads(cli("info", run.dir, "--json").stdout)["sinks"][0]["alias"] == "copy"

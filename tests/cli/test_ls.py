@@ -83,3 +83,14 @@ def test_no_runs_is_an_empty_list(cli: Cli, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert json.loads(result.stdout) == []
     assert result.stderr == f"eventlog: {tmp_path} holds no runs\n"
+
+
+@pytest.mark.parametrize("odd", [5, None, ["x"], {"a": 1}, 1.5, True])
+def test_a_manifest_of_other_types_is_read_past(cli: Cli, run_dir: Path, odd: object) -> None:
+    """A line for the run all the same, by its directory's names."""
+    (run_dir / "manifest.json").write_text(json.dumps({"run_id": odd, "project": odd, "name": odd}))
+    result = cli("ls", run_dir.parent.parent)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[1].split()[:2] == ["mnist", run_dir.name]
+    (row,) = json.loads(cli("ls", run_dir.parent.parent, "--json").stdout)
+    assert (row["project"], row["run_id"], row["name"]) == ("mnist", run_dir.name, run_dir.name)

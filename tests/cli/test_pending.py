@@ -13,6 +13,8 @@ import pytest
 
 from eventlog import Run
 from eventlog._platform import FileLock
+from eventlog.cli import pending
+from eventlog.log.archive import Log
 
 from .conftest import Cli, install_plugin
 
@@ -149,10 +151,29 @@ def test_a_run_that_goes_on_is_left_alone(cli: Cli, tmp_path: Path, down: Path) 
 
 
 def test_a_sink_that_was_an_object_is_named(cli: Cli, tmp_path: Path) -> None:
-    """It cannot be made again from here; the others are delivered to."""
-    result = cli("replay", "--pending", run_with(tmp_path, {}))
-    assert result.exit_code == 0
+    """It cannot be made again from here, and so it lacks something still: that is 1."""
+    run_dir = run_with(tmp_path, {})
+    result = cli("replay", "--pending", run_dir)
+    assert result.exit_code == 1
     assert "faulty lacks 22 events and cannot be made again here" in result.stderr
+    assert "nothing to deliver" not in result.stdout
+    assert cli("replay", "--pending", run_dir, "--sink", "faulty").exit_code == 1
+    (line,) = [x for x in cli("info", run_dir).stdout.splitlines() if x.startswith("faulty ")]
+    assert line.endswith("behind (not in sinks.json)")
+
+
+def test_the_sinks_of_an_earlier_attempt_get_what_they_lack(
+    cli: Cli, tmp_path: Path, down: Path
+) -> None:
+    """Also where the run was resumed with others."""
+    run_dir = make(tmp_path)
+    with Run("p", dir=run_dir.parent.parent, resume="must", sinks="log"):
+        pass
+    down.unlink()
+    result = cli("replay", "--pending", run_dir)
+    assert result.exit_code == 0, result.stderr
+    assert f"{run_dir}: far: complete, 24 events" in result.stdout
+    assert seqs(tmp_path / "one") == list(range(24))
 
 
 def test_what_a_sink_refuses_is_1(cli: Cli, tmp_path: Path, down: Path) -> None:
@@ -198,6 +219,91 @@ def test_one_of_the_sinks_can_be_chosen(cli: Cli, tmp_path: Path, down: Path) ->
     assert "'near' is no sink of" in result.stderr
     assert "it has: far" in result.stderr
     assert "far: complete" in cli("replay", "--pending", run_dir, "--sink", "far").stdout
+
+
+def test_a_sink_that_no_run_has_is_wrong_usage(cli: Cli, tmp_path: Path, down: Path) -> None:
+    """Also for many runs; one that only some have is delivered to there."""
+    make(tmp_path, "one")
+    run_with(tmp_path, {"copy": {"sink": "log"}})
+    down.unlink()
+    result = cli("replay", "--pending", tmp_path / "runs", "--sink", "farr")
+    assert result.exit_code == 2
+    assert f"--sink 'farr' is no sink of {tmp_path / 'runs'}" in result.stderr
+    assert {*result.stderr.strip().rpartition("it has: ")[2].split(", ")} == {"far", "copy"}
+    assert seqs(tmp_path / "one") == []
+    result = cli("replay", "--pending", tmp_path / "runs", "--sink", "far")
+    assert result.exit_code == 0, result.stderr
+    assert seqs(tmp_path / "one") == list(range(22))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"rate": 0}, {"rate": -1}, {"every": "no cadence"}, {"reduce": "none"}, {"types": ["nosuch"]}],
+)
+def test_a_list_of_sinks_that_was_edited_does_not_stop_the_others(
+    cli: Cli, tmp_path: Path, down: Path, odd: dict[str, object]
+) -> None:
+    """Whatever is wrong in it is a line, and 1; the run after it is delivered."""
+    first, second = sorted([make(tmp_path, "one"), make(tmp_path, "two")])
+    plan = json.loads((first / "sinks.json").read_text())
+    plan["far"] |= odd
+    (first / "sinks.json").write_text(json.dumps(plan))
+    down.unlink()
+    result = cli("replay", "--pending", tmp_path / "runs")
+    assert result.exit_code == 1
+    assert "Traceback" not in result.stderr
+    assert f"{second}: far: complete, 22 events" in result.stdout
+    assert f"{first}: far" in result.stdout + result.stderr
+
+
+def test_whatever_goes_wrong_with_a_run_does_not_stop_the_others(
+    cli: Cli, tmp_path: Path, down: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a fault of ours."""
+    first, second = sorted([make(tmp_path, "one"), make(tmp_path, "two")])
+    down.unlink()
+    deliver = pending._deliver
+
+    def broken(log: Log, aliases: list[str], patience: float) -> bool:
+        if log.run_dir == first:
+            raise ZeroDivisionError("ours")
+        return deliver(log, aliases, patience)
+
+    monkeypatch.setattr(pending, "_deliver", broken)
+    result = cli("replay", "--pending", tmp_path / "runs")
+    assert result.exit_code == 1
+    assert f"{first}: ZeroDivisionError: ours" in result.stderr
+    assert f"{second}: far: complete, 22 events" in result.stdout
+
+
+def test_events_that_are_lost_are_1(cli: Cli, tmp_path: Path, down: Path) -> None:
+    """What cannot be read any more is not delivered, and that is said."""
+    run_dir = make(tmp_path)
+    (path,) = (run_dir / "rank-0").glob("*.elog")
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"acc")] ^= 1
+    path.write_bytes(data)
+    down.unlink()
+    result = cli("replay", "--pending", run_dir)
+    assert result.exit_code == 1
+    assert "far: incomplete" in result.stdout
+    assert " lost ->" in result.stdout
+
+
+def test_what_was_removed_on_purpose_is_said_and_not_lost(
+    cli: Cli, tmp_path: Path, down: Path
+) -> None:
+    """A sink that has nothing yet begins with the first event that is there."""
+    run_dir = make(tmp_path)
+    (path,) = (run_dir / "rank-0").glob("*.elog")
+    with Run("p", dir=tmp_path / "runs", resume="must") as run:
+        run.step(loss=1.0)
+    path.unlink()
+    down.unlink()
+    result = cli("replay", "--pending", run.dir)
+    assert result.exit_code == 0, result.stderr
+    assert "the events before 22 were removed from the log" in result.stderr
+    assert seqs(tmp_path / "one") == [22, 23, 24]
 
 
 def test_a_run_that_cannot_be_read_does_not_stop_the_others(

@@ -189,7 +189,8 @@ def test_a_damaged_log_is_1(cli: Cli, make_run: MakeRun) -> None:
     damage(segment_of(run_dir), 0.3)
     result = cli("replay", run_dir, "--sink", "lines")
     assert result.exit_code == 1
-    assert "lines: complete" in result.stdout
+    assert "lines: incomplete" in result.stdout
+    assert " lost -> " in result.stdout
     assert "see: eventlog verify" in result.stderr
 
 
@@ -207,13 +208,13 @@ def test_a_terminal_gets_a_bar(make_run: MakeRun) -> None:
 def test_without_a_terminal_lines_come_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ten calls a second are not ten lines a second; the last one is always said."""
+    """Ten calls a second are not ten lines a second; the last one is said once."""
     now = 0
     monkeypatch.setattr(command, "monotonic_ns", lambda: now)
     lines = command._Lines()
-    for tenth in range(1, 101):
+    for tenth in range(1, 301):
         now = tenth * 100_000_000
-        lines(Progress(tenth * 100, 10_000, {}))
+        lines(Progress(min(tenth * 100, 10_000), 10_000, {}))
     said = capsys.readouterr().err.splitlines()
     assert said == [
         "eventlog: 5,000 of 10,000 events, 1,000/s, 5 s left",
@@ -262,6 +263,8 @@ def test_run_and_sink_must_be_said(cli: Cli, run_dir: Path) -> None:
     result = cli("replay", run_dir)
     assert result.exit_code == 2
     assert "--sink is missing: eventlog replay RUN --sink NAME" in result.stderr
+    assert "eventlog sinks" in result.stderr
+    assert f"eventlog replay --pending {run_dir}" in result.stderr
 
 
 def test_a_pace_can_be_given(cli: Cli, run_dir: Path) -> None:
@@ -305,3 +308,15 @@ def test_ctrl_c_leaves_it_resumable(cli: Cli, make_run: MakeRun, tmp_path: Path)
     seqs = [int(line) for line in path.read_text().splitlines()]
     assert sorted(set(seqs)) == list(range(22_004))
     assert len(seqs) <= 22_004 + 512, "at most one batch comes again"
+
+
+def test_a_log_that_was_trimmed_says_so(cli: Cli, run_dir: Path, tmp_path: Path) -> None:
+    """What is there is replayed whole."""
+    segment = segment_of(run_dir)
+    with Run("mnist", dir=tmp_path / "runs", resume="must") as run:
+        run.step(loss=1.0)
+    segment.unlink()
+    result = cli("replay", run.dir, "--sink", "lines")
+    assert result.exit_code == 0, result.stderr
+    assert "lines: complete, 3 events" in result.stdout
+    assert "the log begins with event 48: those before it were removed" in result.stderr

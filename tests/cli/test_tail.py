@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -179,3 +182,28 @@ def test_following_ends_with_ctrl_c(tmp_path: Path) -> None:
         assert tail.wait(timeout=30) == 130
         assert tail.stderr is not None
         assert tail.stderr.read().endswith("eventlog: interrupted\n")
+
+
+def test_a_directory_that_is_made_again_is_followed_on(tmp_path: Path) -> None:
+    """The lock goes with the directory, and comes with the new one: the run still lives."""
+    with live(tmp_path) as run, following(tmp_path, "--type", "step") as tail:
+        tell(run, 3)
+        assert lines_of(tail, 3)[-1] == "step 2  loss=0.5"
+        (directory,) = tmp_path.glob("p/*/rank-0")
+        shutil.rmtree(directory)
+        # the writer notices when it syncs, once a second, and what it writes then is there
+        shown: list[str] = []
+
+        def read() -> None:
+            shown.extend(lines_of(tail, 1))
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        deadline = time.monotonic() + 20
+        while reader.is_alive():
+            assert time.monotonic() < deadline, "nothing came after the directory was removed"
+            tell(run, 1)
+            assert run.stdout is not None
+            assert run.stdout.readline() == "logged\n"
+            reader.join(0.2)
+        assert shown[0].startswith("step ")

@@ -200,6 +200,7 @@ def segment_as_json(path: Path) -> dict[str, Any]:
         "header": {
             name: value.hex() if isinstance(value, bytes) else value
             for name, value in msgspec.structs.asdict(header).items()
+            if value is not msgspec.UNSET
             if name not in ("latched", "writer")
         },
         "latched": [as_json(event) for event in latched_events(segment)],

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import eventlog
+from eventlog.delivery import Retry
+from eventlog.keeping import Keeper
 from eventlog.log.checkpoint import (
     SLOT,
     Checkpoint,
@@ -18,6 +22,8 @@ from eventlog.log.checkpoint import (
     highest_seq,
     list_checkpoints,
 )
+from eventlog.subscription import Mark
+from eventlog.testing import MemorySink
 
 
 def keep(path: Path, *seqs: int) -> None:
@@ -175,3 +181,71 @@ def test_a_file_that_cannot_be_made_again_is_an_error_each_time(tmp_path: Path) 
     file.save(Checkpoint(alias="a", seq=3), sync=False)
     file.close()
     assert kept(path) == 3
+
+
+class Odd(MemorySink):
+    """Returns a state that may be anything, or raises."""
+
+    kept: Any = None
+
+    def state(self) -> Any:
+        if isinstance(self.kept, Exception):
+            raise self.kept
+        return self.kept
+
+
+ODD = [object(), {1: 2}, {"x": {1, object()}}, None, "text", ["x"], ZeroDivisionError("no"),
+       {"x": "y" * 100_000}, {"x": 2**70}]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: type(odd).__name__)
+def test_a_state_that_cannot_be_kept_costs_neither_the_position_nor_the_one_before(
+    tmp_path: Path, odd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sink goes on at the same tracker run; it is said once, and counted."""
+    sink = Odd()
+    keeper = Keeper(tmp_path, "a", sink)
+    sink.kept = {"run_id": "r1"}
+    keeper.save(Mark(5), sink.state)
+    sink.kept = odd
+    keeper.save(Mark(6), sink.state)
+    keeper.save(Mark(7), sink.state, done=True)
+    keeper.close()
+    found = Keeper(tmp_path, "a", sink).load()
+    assert found is not None
+    assert (found.seq, found.sink, found.done) == (7, {"run_id": "r1"}, True)
+    assert keeper.failures == 2
+    assert caplog.text.count("the state of sink 'a' cannot be kept") == 1
+
+
+def test_whatever_keeps_a_position_from_being_kept_is_survived(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once and counted, and the next one may be kept again."""
+    keeper = Keeper(tmp_path, "a", MemorySink())
+    with monkeypatch.context() as patch:
+
+        def broken(*args: object, **options: object) -> None:
+            raise ZeroDivisionError("ours")
+
+        patch.setattr(CheckpointFile, "save", broken)
+        keeper.save(Mark(5), dict)
+        keeper.save(Mark(6), dict)
+    keeper.save(Mark(7), dict)
+    assert keeper.failures == 2
+    assert caplog.text.count("the position of sink 'a' cannot be kept") == 1
+    keeper.close()
+    assert kept(checkpoint_path(tmp_path, "a", "")) == 7
+
+
+@pytest.mark.parametrize("odd", [object(), ZeroDivisionError("no")])
+def test_an_odd_state_does_not_end_delivery(tmp_path: Path, odd: Any) -> None:
+    """The sink has everything, and is closed; the statistics say what was not kept."""
+    sink = Odd()
+    sink.kept = odd
+    with eventlog.Run("p", dir=tmp_path, sinks=sink, retry=Retry(first=0.01)) as run:
+        run.step(x=1)
+    assert len(sink.events) == 3
+    statistics = run.statistics().sinks["memory"]
+    assert statistics.state == "closed"
+    assert statistics.unkept > 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import eventlog
+from eventlog.cli.verify import verify_log
 from eventlog.delivery import Retry
 from eventlog.events import Event, StepEvent
 from eventlog.exceptions import LogError, RefusedError
@@ -57,7 +58,8 @@ def test_one_in_a_thousand_is_set_aside_and_replayed(
 ) -> None:
     """All others are delivered, in order; the culprits are in a log that a replay delivers."""
     picky = Picky(error)
-    with eventlog.Run("p", dir=tmp_path, sinks={"picky": picky}, retry=QUICK) as run:
+    with eventlog.Run("p", dir=tmp_path, sinks={"picky": picky}, retry=QUICK,
+                      config={"lr": 0.1}) as run:  # fmt: skip
         steps(run, 10_000)
     assert run.dir is not None
     everything = list(eventlog.open_log(run.dir).events())
@@ -74,8 +76,17 @@ def test_one_in_a_thousand_is_set_aside_and_replayed(
     assert list(letters.events()) == refused
     assert letters.summary().damage == []
     memory = MemorySink()
-    assert eventlog.replay(dead, memory).complete
+    progress: list[Any] = []
+    report = eventlog.replay(dead, memory, progress=progress.append)
+    assert report.complete
+    assert report.sinks["memory"].lost == 0
+    assert progress[-1][:2] == (10, 10)
     assert memory.events == refused
+    # who takes them is told as much of the run as the one that refused them
+    (told,) = memory.runs
+    assert (told.run_id, told.project, told.config) == (run.id, "p", {"lr": 0.1})
+    assert told.provenance == everything[0].provenance  # type: ignore[attr-defined]
+    assert verify_log(letters)[3:5] == ([], [])
 
 
 def test_a_batch_that_comes_again_is_set_aside_once(tmp_path: Path) -> None:

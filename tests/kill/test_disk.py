@@ -136,8 +136,11 @@ def fill(disk: Path) -> Path:
 def check_replay(child: Child, into: Path) -> None:
     """Check that a replay gives exactly what is in the log."""
     report = eventlog.replay(child.run_dir, {"log": {"dir": into}}, latest=False)
-    assert report.complete
-    assert list(eventlog.open_log(into).events()) == child.log()
+    events = child.log()
+    missing = events[-1].seq + 1 - events[0].seq - len(events)
+    sink = report.sinks["log"]
+    assert (report.complete, sink.state, sink.lost) == (not missing, "closed", missing)
+    assert list(eventlog.open_log(into).events()) == events
 
 
 def seqs(events: list[Event]) -> list[int]:

@@ -6,6 +6,7 @@ from eventlog.events import (
     ConfigUpdated,
     EpochEvent,
     Event,
+    ModelUpdateEvent,
     Rewound,
     RunFinished,
     RunStarted,
@@ -157,3 +158,34 @@ def test_what_an_earlier_process_left_is_read_before_anything_new_comes(book: An
     recorder.stop(10)
     assert subscription.pull() is None
     assert subscription.lost == 0
+
+
+def test_where_a_run_stands_is_told_of_any_place_in_its_log(book: Any) -> None:
+    """The attempt that an event belongs to, and the last model update before it."""
+    started: dict[str, Any] = {"run_id": "test"}
+    book.open()
+    put(book, RunStarted(mono=1, **started), ModelUpdateEvent(mono=2, kind="first"))
+    put(book, StepEvent(mono=3, step=0), ModelUpdateEvent(mono=4, kind="second"))
+    put(book, StepEvent(mono=5, step=1))
+    book.crash()
+    book.open()
+    put(book, RunStarted(mono=6, attempt=2, **started), StepEvent(mono=7, step=2, attempt=2))
+    book.crash()
+    book.open()
+    put(book, ModelUpdateEvent(mono=8, kind="third", attempt=3))
+    log = open_log(book.run_dir)
+    found = [log.standing(seq) for seq in range(10)]
+    kinds = [None if update is None else update.kind for _, update in found]
+    assert kinds == [None, None, "first", "first", *["second"] * 4, "third", "third"]
+    assert [attempt for attempt, _ in found] == [1] * 5 + [2] * 2 + [3] * 3
+    info = log.run_info(4)
+    assert info.model_update is not None
+    assert (info.attempt, info.model_update.kind) == (1, "second")
+    # what was removed on purpose is still known
+    for path in book.segments()[:1]:
+        path.unlink()
+    assert [None if u is None else u.kind for _, u in map(log.standing, (0, 7, 8))] == [
+        "second",
+        "second",
+        "third",
+    ]

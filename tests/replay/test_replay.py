@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,11 @@ import anyio
 import pytest
 
 import eventlog
+from eventlog.cli.verify import verify_log
 from eventlog.events import BatchEvent, EpochEvent, Event, StepEvent
+from eventlog.log.seal import compact_log
 from eventlog.sinks.base import Sink
+from eventlog.testing import Fault, FaultySink, MemorySink
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +198,155 @@ async def test_stream_follows_a_log_that_is_written(tmp_path: Path) -> None:
 async def test_replay_inside_a_running_loop(run_dir: Path) -> None:
     """The synchronous call works where a loop runs already, as in a notebook."""
     assert len(collect(run_dir)) > 0
+
+
+# -- what is said of it -----------------------------------------------------------------------
+
+
+def long_run(tmp_path: Path, steps: int = 5_000, **options: Any) -> Path:
+    with eventlog.Run("p", dir=tmp_path / "runs", **options) as run:
+        for i in range(steps):
+            run.step(loss=float(i), i=i)
+            if i == 200:
+                run.model_updated("prune")
+            if options and i % 500 == 499:
+                run.flush()
+    assert run.dir is not None
+    return run.dir
+
+
+def test_events_that_cannot_be_had_are_no_complete_replay(tmp_path: Path) -> None:
+    """One bit in the middle of a log costs a block: that is counted, and the rest is there."""
+    run_dir = long_run(tmp_path)
+    (path,) = (run_dir / "rank-0").glob("*.elog")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    memory = MemorySink()
+    report = eventlog.replay(run_dir, memory)
+    lost = report.sinks["memory"].lost
+    assert lost > 0
+    assert not report.complete
+    assert report.damage
+    assert len(memory.events) == 5_003 - lost
+
+
+def test_what_was_removed_on_purpose_is_said_and_not_lost(tmp_path: Path) -> None:
+    """A replay of a log that retention has trimmed is one of what is there."""
+    memory = MemorySink()
+    options: dict[str, Any] = {"segment_bytes": 20_000, "retain": "60 kB", "sinks": memory}
+    run_dir = long_run(tmp_path, **options)
+    first = eventlog.open_log(run_dir).source().first
+    assert first > 0
+    for follow in (False, True):
+        replayed = MemorySink()
+        report = eventlog.replay(run_dir, replayed, follow=follow)
+        assert report.complete
+        assert (report.sinks["memory"].lost, report.trimmed) == (0, first)
+        assert replayed.events == [e for e in memory.events if e.seq >= first]
+        (told,) = replayed.runs
+        assert told.model_update is not None
+        assert (told.attempt, told.model_update.kind) == (1, "prune")
+    assert eventlog.replay(run_dir, MemorySink(), start=first).trimmed == 0
+
+
+def test_each_part_has_a_position_of_its_own(run_dir: Path, tmp_path: Path) -> None:
+    """Into one directory: another selection is delivered, the same one is not repeated."""
+    parts: list[dict[str, Any]] = [
+        {"steps": (0, 50)},
+        {"steps": (50, 100)},
+        {"epochs": (1, 2)},
+        {"types": [StepEvent]},
+        {"keys": ["acc"]},
+        {"every": "10 steps"},
+        {"every": "10 steps", "reduce": "mean"},
+        {"every": {"step": "7 steps"}},
+        {"latest": False},
+        {"start": 7},
+        {"time": ("2020-01-01", None)},
+        {},
+    ]
+    for part in parts:
+        memory = MemorySink()
+        report = eventlog.replay(run_dir, memory, dir=tmp_path, **part)
+        assert report.complete
+        assert [e.seq for e in memory.events] == [e.seq for e in collect(run_dir, **part)]
+    same: list[dict[str, Any]] = [
+        *parts,
+        {"types": ["step"]},
+        {"every": eventlog.every("10  steps")},
+        {"every": {StepEvent: "7 steps"}},
+    ]
+    for part in same:
+        report = eventlog.replay(run_dir, MemorySink(), dir=tmp_path, **part)
+        assert report.sinks["memory"].read == 0, part
+
+
+def test_following_begins_with_what_the_latest_attempt_says(run_dir: Path) -> None:
+    """What is superseded by what is there already does not come."""
+    for latest in (True, False):
+        plain = collect(run_dir, latest=latest)
+        assert collect(run_dir, latest=latest, follow=True) == plain
+    assert len(steps(collect(run_dir, follow=True))) == 120
+
+
+def test_what_is_superseded_while_following_comes_twice(tmp_path: Path) -> None:
+    """Nobody can know then that a step is to be logged again."""
+    run = eventlog.Run("p", dir=tmp_path)
+    assert run.dir is not None
+    for _ in range(10):
+        run.step(loss=1.0)
+    run.rewind(5)
+    run.step(loss=2.0)
+    run.flush()
+    seen: list[Event] = []
+
+    def take(event: Event) -> None:
+        seen.append(event)
+        if steps(seen)[-1:] == [5] and len(steps(seen)) == 6:
+            run.rewind(5)
+            for _ in range(5):
+                run.step(loss=3.0)
+            threading.Thread(target=run.close).start()
+
+    eventlog.replay(run.dir, take, follow=True)
+    assert steps(seen) == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]
+
+
+def test_progress_is_what_the_sinks_took(run_dir: Path) -> None:
+    """A sink that holds the first batch has taken nothing, whatever was read for it."""
+    sink = FaultySink(write=Fault(hang=True))
+    told: list[eventlog._replay.Progress] = []
+
+    def progress(now: eventlog._replay.Progress) -> None:
+        told.append(now)
+        if sink.count("write"):
+            sink.release()
+
+    report = eventlog.replay(run_dir, sink, progress=progress)
+    assert report.complete
+    assert told[0].read == 0
+    assert told[-1].read == told[-1].total == told[0].total
+    assert all(now.read == 0 for now in told if not now.delivered["faulty"])
+
+
+def test_a_thinned_copy_lacks_nothing(run_dir: Path, tmp_path: Path) -> None:
+    """A log that leaves events out on purpose says so: nothing is missing in it, nothing lost."""
+    part: dict[str, Any] = {"every": "10 steps", "types": ["step", "epoch"]}
+    eventlog.replay(run_dir, {"copy": {"sink": "log"}}, dir=tmp_path, **part)
+    thin = eventlog.open_log(tmp_path / "copy")
+    events = list(thin.events())
+    assert 0 < len(events) < 30
+    told: list[eventlog._replay.Progress] = []
+    for options in ({}, {"speed": 1e6}, {"follow": True}):
+        memory = MemorySink()
+        report = eventlog.replay(thin, memory, progress=told.append, **options)
+        assert report.complete
+        s = report.sinks["memory"]
+        assert (s.read, s.delivered, s.lost, report.trimmed) == (len(events), len(events), 0, 0)
+        assert memory.events == events
+    assert told[0].total == len(events)
+    list(compact_log(thin.directory))
+    for where in (thin, eventlog.open_log(tmp_path / "copy")):
+        found = verify_log(where)
+        assert (found.missing, found.damage, found.events) == ([], [], len(events))

@@ -9,10 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from eventlog import Run
+from eventlog import Run, areplay
 from eventlog.log import follow
 from eventlog.log.follow import FollowSource
+from eventlog.log.layout import BlockKind, Content, pack_block
+from eventlog.log.segment_reader import Segment
 from eventlog.log.source import Reader
+from eventlog.testing import MemorySink
 
 
 def attempts(tmp_path: Path) -> tuple[Path, list[int]]:
@@ -73,13 +76,55 @@ async def test_a_log_that_goes_away_is_waited_for(
     alone = FollowSource(directory)
     for source in (child, alone):
         assert source.look()
-        assert source._writer_lives()
+        assert source.writer_lives()
     shutil.rmtree(run.dir)
-    assert child._writer_lives()
-    assert alone._writer_lives()
+    assert child.writer_lives()
+    assert alone.writer_lives()
     await anyio.sleep(0.3)
-    assert child._writer_lives()
-    assert not alone._writer_lives()
+    assert child.writer_lives()
+    assert not alone.writer_lives()
     monkeypatch.setattr(os, "getppid", lambda: 1)
-    assert not child._writer_lives()
+    assert not child.writer_lives()
     run.close()
+
+
+@pytest.mark.parametrize("flags", [Content.RUN, Content.STEP])
+async def test_a_block_that_cannot_be_decoded_ends_nothing(
+    tmp_path: Path, flags: Content, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its checksums hold and its events do not: they are lost to a sink, which has the others."""
+    with Run("p", dir=tmp_path) as run:
+        run.step(n=1)
+    assert run.dir is not None
+    (path,) = (run.dir / "rank-0").glob("*.elog")
+    segment = Segment(path)
+    odd = b"\xc1 no events"
+    head = pack_block(
+        BlockKind.EVENTS, odd, seed=segment.seed, flags=int(flags), count=2, first_seq=3
+    )
+    segment.close()
+    with path.open("ab") as file:
+        file.write(head + odd)
+    memory = MemorySink()
+    report = await areplay(run.dir, memory, follow=True)
+    assert [e.seq for e in memory.events] == [0, 1, 2]
+    assert (report.complete, report.sinks["memory"].lost) == (False, 2)
+    assert (report.sinks["memory"].state, memory.statuses) == ("closed", ["finished"])
+    assert "Traceback" not in caplog.text
+
+
+async def test_events_at_the_end_that_cannot_be_read_are_missed(tmp_path: Path) -> None:
+    """A damaged last block is no end of the log: its header says what it held."""
+    with Run("p", dir=tmp_path) as run:
+        run.step(n=1)
+        run.flush()
+        run.step(n=2)
+    assert run.dir is not None
+    (path,) = (run.dir / "rank-0").glob("*.elog")
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"run_finished", 0, data.rindex(b"run_finished") + 12)] ^= 1
+    path.write_bytes(data)
+    for follow_ in (True, False):
+        report = await areplay(run.dir, MemorySink(), follow=follow_)
+        assert not report.complete
+        assert report.sinks["memory"].lost > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,10 +11,12 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import eventlog
+from eventlog._terms import Deadlines, Retry, kept_terms
 from eventlog.log.checkpoint import list_checkpoints
 from eventlog.sidecar import read_status
 
@@ -157,3 +160,190 @@ def test_an_instance_cannot_be_isolated(tmp_path: Path) -> None:
         eventlog.Run("p", dir=tmp_path, sinks={"x": {"sink": print, "isolate": True}})
     with pytest.raises(ValueError, match="cannot be isolated"):
         eventlog.Run("p", dir=None, sinks={"x": {"sink": "log", "isolate": True}})
+
+
+AWAY = """
+import json, os, time
+from pathlib import Path
+from eventlog import Sink
+from eventlog.exceptions import UnavailableError
+
+class Away(Sink):
+    name = "away"
+    confirms = "flush"
+
+    def __init__(self, at, api_key="", pause=0.0):
+        self.at, self.api_key, self.pause = Path(at), api_key, pause
+
+    def open(self, run):
+        update = None if run.model_update is None else run.model_update.kind
+        self.say("open", key=self.api_key, attempt=run.attempt, update=update)
+
+    def write(self, batch):
+        time.sleep(self.pause)
+        if self.at.with_name("down").exists():
+            raise UnavailableError("the tracker is down")
+        self.say("write", steps=[e.step for e in batch if e.values], seqs=[e.seq for e in batch])
+
+    def say(self, what, **more):
+        with self.at.open("a") as file:
+            file.write(json.dumps({"what": what, "pid": os.getpid(), **more}) + "\\n")
+"""
+
+
+@pytest.fixture
+def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a sink ``away:Away`` that says what it is given in a file; returns that file."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "away.py").write_text(AWAY)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return tmp_path / "said.jsonl"
+
+
+def said(path: Path, what: str) -> list[dict[str, Any]]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line for line in map(json.loads, lines) if line["what"] == what]
+
+
+def steps_said(path: Path) -> list[int]:
+    return [step for line in said(path, "write") for step in line["steps"]]
+
+
+def isolated(at: Path, **options: Any) -> dict[str, Any]:
+    return {"far": {"sink": "away:Away", "isolate": True, "at": str(at), **options}}
+
+
+def test_what_an_earlier_attempt_s_process_said_is_not_taken_for_this_one_s(
+    tmp_path: Path, away: Path
+) -> None:
+    """Also within one process: flush() waits for what this attempt's sidecar delivers."""
+    with eventlog.Run("p", dir=tmp_path, sinks=isolated(away)) as run:
+        for _ in range(100):
+            run.step(loss=1.0)
+    for attempt in (2, 3):
+        with eventlog.Run("p", dir=tmp_path, sinks=isolated(away), resume=run.id) as run:
+            assert run.sink("far").state == "waiting"
+            for _ in range(20):
+                run.step(loss=1.0)
+            assert run.flush(20).complete
+            assert len(steps_said(away)) == 100 + 20 * (attempt - 1)
+            assert [line["attempt"] for line in said(away, "open")][-1] == attempt
+    (tmp_path / "down").touch()
+    run = eventlog.Run("p", dir=tmp_path, sinks=isolated(away), resume=run.id)
+    run.step(loss=1.0)
+    report = run.flush(1)
+    assert (report.complete, set(report.left)) == (False, {"far"})
+    (tmp_path / "down").unlink()
+    assert run.close().complete
+
+
+def test_a_secret_option_reaches_the_process_and_nobody_else(tmp_path: Path, away: Path) -> None:
+    """It is in no file of the run, no list of processes and no environment."""
+    secret = "s3cr3t-v4lue"  # noqa: S105 - not one
+    sinks = isolated(away, api_key=secret)
+    with eventlog.Run("p", dir=tmp_path / "runs", sinks=sinks) as run:
+        run.step(loss=1.0)
+        assert run.flush(20).complete
+        (opened,) = said(away, "open")
+        assert opened["key"] == secret
+        for part in ("cmdline", "environ"):
+            assert secret.encode() not in Path(f"/proc/{opened['pid']}/{part}").read_bytes()
+        assert os.readlink(f"/proc/{opened['pid']}/fd/0") == os.devnull
+        # also the one that takes its place has it
+        os.kill(opened["pid"], signal.SIGKILL)
+        wait_for(lambda: len(said(away, "open")) == 2)
+        assert said(away, "open")[1]["key"] == secret
+    for path in (tmp_path / "runs").rglob("*"):
+        assert path.is_dir() or secret.encode() not in path.read_bytes()
+
+
+def test_what_the_run_grants_its_sinks_holds_in_the_process_too(tmp_path: Path, away: Path) -> None:
+    """A write that takes longer than its deadline is given up there as it would be here."""
+    run = eventlog.Run(
+        "p", dir=tmp_path, sinks=isolated(away, pause=30.0), deadlines=Deadlines(write=0.2)
+    )
+    run.step(loss=1.0)
+    wait_for(lambda: run.sink("far").state == "failed")
+    assert "write() took longer than 0.2 s" in str(run.sink("far").error)
+    assert "far" in run.close().left
+    assert run.dir is not None
+    # and for who delivers later
+    assert kept_terms(run.dir) == (Deadlines(write=0.2), Retry())
+
+
+def test_a_sink_is_told_where_the_run_stands(tmp_path: Path, away: Path) -> None:
+    """The attempt of the first event to come, and the last model update before it."""
+    with eventlog.Run("p", dir=tmp_path, sinks=isolated(away)) as run:
+        run.step(loss=1.0)
+        run.model_updated("prune")
+        run.step(loss=1.0)
+    with eventlog.Run("p", dir=tmp_path, sinks=isolated(away), resume=run.id) as run:
+        run.step(loss=1.0)
+    (tmp_path / "down").touch()
+    sinks = {"far": {"sink": "away:Away", "at": str(away)}}
+    run = eventlog.Run("p", dir=tmp_path, sinks=sinks, resume=run.id)
+    run.model_updated("grow")
+    run.close(timeout=0.1)
+    port = run._delivery.ports["far"]
+    wait_for(lambda: port.finished)
+    (tmp_path / "down").unlink()
+    with eventlog.Run("p", dir=tmp_path, sinks=isolated(away), resume=run.id) as run:
+        run.step(loss=1.0)
+    told = [(line["attempt"], line["update"]) for line in said(away, "open")]
+    # the last one goes on with what the one before it could not deliver
+    assert told[:2] == [(1, None), (2, "prune")]
+    assert told[-1] == (3, "prune")
+
+
+def test_by_hand_a_sink_that_the_run_has_not_is_wrong_usage(tmp_path: Path, away: Path) -> None:
+    """The aliases that there are are named, and nothing is delivered."""
+    with eventlog.Run("p", dir=tmp_path, sinks={"copy": {"sink": "log"}}) as run:
+        run.step(loss=1.0)
+    command = [sys.executable, "-m", "eventlog.sidecar", str(run.dir), "--sink", "nosuch"]
+    done = subprocess.run(command, timeout=40, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "'nosuch' is no sink in" in done.stderr
+    assert "it has: copy" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_by_hand_ctrl_c_ends_it_cleanly(tmp_path: Path, away: Path) -> None:
+    """With 130 and a line; the same command goes on."""
+    sinks = {"far": {"sink": "away:Away", "at": str(away)}}
+    (tmp_path / "down").touch()
+    run = eventlog.Run("p", dir=tmp_path, sinks=sinks)
+    run.step(loss=1.0)
+    run.close(timeout=0.1)
+    port = run._delivery.ports["far"]
+    wait_for(lambda: port.finished)
+    opened = len(said(away, "open"))
+    command = [sys.executable, "-m", "eventlog.sidecar", str(run.dir)]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as child:
+        wait_for(lambda: len(said(away, "open")) > opened)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=30) == 130
+        assert child.stderr is not None
+        told = child.stderr.read()
+    assert "Traceback" not in told
+    assert "eventlog: interrupted; the same command goes on where it stopped" in told
+    (tmp_path / "down").unlink()
+    assert subprocess.run(command, timeout=40, check=False, env=environment).returncode == 0
+    assert steps_said(away) == [0]
+
+
+def test_one_sink_that_cannot_be_made_leaves_the_others(tmp_path: Path, away: Path) -> None:
+    """Whatever a plan that was edited by hand says of it: exit code 1, and a line."""
+    with eventlog.Run("p", dir=tmp_path, sinks={"copy": {"sink": "log"}}) as run:
+        run.step(loss=1.0)
+    assert run.dir is not None
+    plan = json.loads((run.dir / "sinks.json").read_text())
+    plan["none"] = plan["copy"] | {"rate": 0}
+    plan["other"] = plan["copy"]
+    (run.dir / "sinks.json").write_text(json.dumps(plan))
+    command = [sys.executable, "-m", "eventlog.sidecar", str(run.dir)]
+    done = subprocess.run(command, timeout=40, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "sink 'none': rate must be above 0" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert losses(run.dir / "other") == [1.0]

@@ -139,3 +139,27 @@ def test_listing_sinks_imports_no_plugin() -> None:
         "assert 'console' in names and not bad, (names, bad)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_class_of_one_s_own_that_does_not_load_is_nobody_s_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to reinstall, and no package to name."""
+    (tmp_path / "my_broken.py").write_text("1 / 0")
+    (tmp_path / "my_sinks.py").write_text(
+        "from eventlog import Sink\n"
+        "class Needy(Sink):\n    requires = ('no_such_module',)\n"
+        "nothing = 5\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, said in (
+        (
+            "my_broken:Mine",
+            "sink 'my_broken:Mine' does not load: ZeroDivisionError: division by zero",
+        ),
+        ("my_sinks:nothing", "sink 'my_sinks:nothing' must be a subclass of eventlog.Sink, not 5"),
+        ("my_sinks:Needy", "sink 'my_sinks:Needy' needs no_such_module, which is not installed"),
+    ):
+        with pytest.raises(SinkLoadError) as caught:
+            load_sink_class(name)
+        assert str(caught.value) == said

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eventlog.cli.arguments import JsonOption, RankOption, RunArgument
-from eventlog.cli.outcome import reported
+from eventlog.cli.outcome import FOUND_WRONG, note, one_line, reported
 from eventlog.cli.output import (
     Terminal,
     duration,
@@ -24,9 +24,11 @@ from eventlog.cli.output import (
 from eventlog.cli.places import Place, places_of
 from eventlog.cli.runs import open_run
 from eventlog.events import UnknownEvent, event_tag
+from eventlog.exceptions import LogError
 from eventlog.log.archive import Log, LogSummary
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.console import format_value
+from eventlog.sinks.plan import PLAN
 
 __all__ = ["info"]
 
@@ -44,11 +46,26 @@ def info(
     log = open_run(run, rank)
     about = log.run_info()
     summary = log.summary()
-    places = places_of(log)
+    unreadable: list[LogError] = []
+    places = places_of(log, unreadable.append)
     types, found = _read(log) if metrics else (None, None)
     if json:
         write_json(_document(log, about, summary, types, found) | {"sinks": _listed(places)})
-        return
+    else:
+        _show(log, about, summary, types, found, places)
+    for error in unreadable:
+        note(one_line(error))
+        raise typer.Exit(FOUND_WRONG)
+
+
+def _show(
+    log: Log,
+    about: RunInfo,
+    summary: LogSummary,
+    types: dict[str, int] | None,
+    found: list[dict[str, Any]] | None,
+    places: list[Place],
+) -> None:
     console = Terminal()
     table = Table.grid(padding=(0, 2))
     for name, text in _lines(log, about, summary, types):
@@ -90,7 +107,7 @@ def _state(place: Place) -> str:
     else:
         state = str(place.state)
     error = "" if place.whole or place.error is None else f": {' '.join(place.error.split())}"
-    object_ = "" if place.kept else " (given as an object)"
+    object_ = "" if place.kept or place.whole else f" (not in {PLAN})"
     return f"{state}{error}{object_}" + (f" -> {place.url}" if place.url else "")
 
 

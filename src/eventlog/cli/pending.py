@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,12 @@ import typer
 
 from eventlog import _platform
 from eventlog.cli.outcome import note, one_line
-from eventlog.cli.places import is_held, places_of
+from eventlog.cli.places import Place, is_held, places_of
 from eventlog.cli.runs import find_runs
 from eventlog.exceptions import EventlogError
 from eventlog.log.archive import Log, open_log
 from eventlog.log.files import last_valid_seq
+from eventlog.sinks.plan import PLAN
 
 if TYPE_CHECKING:
     from eventlog.sidecar import SinkReport
@@ -42,40 +44,59 @@ def deliver_pending(path: Path, rank: int | None, aliases: Sequence[str], patien
 
     Raises:
         NotALogError: There is no log.
+        ValueError: No run has a sink of such an alias.
     """
     runs = (find_runs(path) if path.is_dir() else []) or [path]
+    found: list[tuple[Log, list[Place]]] = []
     whole, delivered = True, False
     for run in runs:
         try:
             log = open_log(run, rank)
-            pending = _pending(log, aliases, alone=len(runs) == 1)
+            found.append((log, places_of(log)))
         except (EventlogError, OSError) as error:
             if len(runs) == 1:
                 raise
             note(f"{run}: {one_line(error)}")
             whole = False
-            continue
-        if pending:
-            delivered = True
-            whole &= _deliver(log, pending, patience)
+    _check_aliases(path, aliases, [place for _, places in found for place in places])
+    for log, places in found:
+        try:
+            pending, possible = _pending(log, places, aliases)
+            whole &= possible
+            if pending:
+                delivered = True
+                whole &= _deliver(log, pending, patience)
+        except Exception as error:  # whatever it is, the other runs come next
+            if len(runs) == 1 and isinstance(error, EventlogError | OSError):
+                raise
+            note(f"{log.run_dir}: {type(error).__name__}: {one_line(error)}")
+            whole = False
     if not delivered and whole:
         typer.echo(f"{path}: nothing to deliver")
     return whole
 
 
-def _pending(log: Log, aliases: Sequence[str], *, alone: bool) -> list[str]:
-    """Return the sinks that lack something and can be delivered to from here; name the others."""
+def _check_aliases(path: Path, aliases: Sequence[str], places: list[Place]) -> None:
+    known = dict.fromkeys(place.alias for place in places)
+    for alias in aliases:
+        if alias not in known:
+            have = ", ".join(known) or "none"
+            raise ValueError(f"--sink {alias!r} is no sink of {path}; it has: {have}")
+
+
+def _pending(log: Log, places: list[Place], aliases: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the sinks that lack something and can be delivered to from here; name the others.
+
+    Returns:
+        These sinks, and whether there are no others that nobody delivers to.
+    """
     if _platform.lock_is_held(log.directory / "lock"):
         note(f"{log.run_dir} is still going on, and left alone")
-        return []
-    places = places_of(log)
-    unknown = [alias for alias in aliases if alias not in {place.alias for place in places}]
-    if unknown and alone:
-        have = ", ".join(dict.fromkeys(place.alias for place in places)) or "none"
-        raise ValueError(f"--sink {unknown[0]!r} is no sink of {log.run_dir}; it has: {have}")
+        return [], True
     # the position counts that got furthest: a target that was left behind is not delivered to
     furthest = {place.alias: place for place in sorted(places, key=lambda p: (p.whole, p.position))}
-    pending = []
+    first = log.source().first
+    pending, possible = [], True
     for alias in dict.fromkeys(place.alias for place in places):
         place = furthest[alias]
         if place.whole or (aliases and alias not in aliases):
@@ -83,13 +104,18 @@ def _pending(log: Log, aliases: Sequence[str], *, alone: bool) -> list[str]:
         if is_held(log, alias):
             note(f"{log.run_dir}: another process delivers to {alias} just now")
         elif not place.kept:
+            possible = False
             note(
                 f"{log.run_dir}: {alias} lacks {place.lag:,} events and cannot be made again here: "
-                "it was given as an object, or is none of the run's sinks any more"
+                f"{PLAN} does not have it; a sink that was given as an object is not kept there"
             )
         else:
+            if place.position < first:
+                note(
+                    f"{log.run_dir}: the events before {first} were removed from the log (retain=)"
+                )
             pending.append(alias)
-    return pending
+    return pending, possible
 
 
 def _deliver(log: Log, aliases: list[str], patience: float) -> bool:
@@ -102,9 +128,11 @@ async def _until_stuck(
     log: Log, aliases: Collection[str], patience: float
 ) -> dict[str, SinkReport]:
     """Deliver, until the sinks have everything or nothing went on for a while."""
-    from eventlog.delivery import Retry
-    from eventlog.sidecar import deliver_plan
+    from eventlog._terms import kept_terms
+    from eventlog.sidecar import Orders, deliver_plan
 
+    deadlines, retry = kept_terms(log.run_dir)
+    most = min(retry.most, _SLOWEST_RETRY, max(_TICK, patience / 4))
     reports: dict[str, SinkReport] = {}
     async with anyio.create_task_group() as group:
         group.start_soon(_give_up, reports, patience, group.cancel_scope)
@@ -113,7 +141,7 @@ async def _until_stuck(
             aliases,
             follow=False,
             linger=_NEVER,
-            retry=Retry(most=min(_SLOWEST_RETRY, max(_TICK, patience / 4))),
+            orders=Orders(deadlines=deadlines, retry=replace(retry, most=most)),
             report=reports.update,
         )
         group.cancel_scope.cancel()
@@ -142,7 +170,7 @@ def _say(log: Log, alias: str, report: SinkReport | None) -> bool:
     """Say what became of a sink; returns whether it has everything."""
     counts = {} if report is None else report.statistics
     dead, lost = counts.get("dead", 0), counts.get("lost", 0)
-    whole = report is not None and report.state == "closed" and not dead
+    whole = report is not None and report.state == "closed" and not dead and not lost
     left = last_valid_seq(log.directory) - counts.get("position", 0)
     typer.echo(
         f"{log.run_dir}: {alias}: {'complete' if whole else 'incomplete'}, "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from eventlog import _platform
 from eventlog._names import safe_name
-from eventlog.exceptions import EventlogError
+from eventlog.exceptions import EventlogError, LogError
 from eventlog.log.archive import Log, open_log
 from eventlog.log.checkpoint import list_checkpoints
 from eventlog.sinks.plan import read_plan
@@ -47,16 +48,27 @@ class Place(NamedTuple):
         return self.done and not self.lag
 
 
-def places_of(log: Log) -> list[Place]:
+def places_of(log: Log, damaged: Callable[[LogError], None] | None = None) -> list[Place]:
     """Return where the sinks of a run are; one that changed its target is there for each of them.
 
+    Args:
+        log: The run's.
+        damaged: Told when what was kept of the sinks cannot be read; what their positions say is
+            returned then.
+
     Raises:
-        LogError: What was kept of the sinks cannot be read.
+        LogError: What was kept of the sinks cannot be read, and nobody is told.
     """
     from eventlog.sidecar import read_status
 
     end = log.source().end
-    kept = [spec.alias for spec in read_plan(log.run_dir)]
+    kept: list[str] = []
+    try:
+        kept = [spec.alias for spec in read_plan(log.run_dir)]
+    except LogError as error:
+        if damaged is None:
+            raise
+        damaged(error)
     status = read_status(log.run_dir, log.rank)
     reports = {} if status is None else status.sinks
     found = [(c.alias, c.fingerprint, c.seq, c.done) for c in list_checkpoints(log.directory)]

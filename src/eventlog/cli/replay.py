@@ -142,7 +142,11 @@ def replay(
         return
     if run is None or not sinks:
         missing = "RUN" if run is None else "--sink"
-        raise ValueError(f"{missing} is missing: eventlog replay RUN --sink NAME")
+        raise ValueError(
+            f"{missing} is missing: eventlog replay RUN --sink NAME, with a name of: eventlog "
+            f"sinks; or, to the run's own sinks what they lack: eventlog replay --pending "
+            f"{run or 'RUN'}"
+        )
     _replay(run, rank, parse_options(sinks, options), directory, resume, part)
 
 
@@ -181,6 +185,12 @@ def _replay(
     _say(report)
     if any(sink.state != "closed" for sink in report.sinks.values()):
         note(f"to go on where it stopped, say the same with --dir {report.directory}")
+    if report.trimmed:
+        note(
+            f"the log begins with event {report.trimmed}: those before it were removed (retain=)"
+            if not part.get("start")
+            else f"{report.trimmed:,} events from --start on are not in the log any more (retain=)"
+        )
     if report.damage:
         note(f"{len(report.damage)} part(s) of the log cannot be read; see: eventlog verify {run}")
     if not report.complete or report.damage:
@@ -189,12 +199,13 @@ def _replay(
 
 def _say(report: ReplayReport) -> None:
     for alias, sink in report.sinks.items():
-        whole = sink.state == "closed" and not sink.dead
+        whole = sink.state == "closed" and not sink.dead and not sink.lost
         where = report.urls.get(alias)
         typer.echo(
             f"{alias}: {'complete' if whole else 'incomplete'}, {sink.delivered:,} events"
             + (f", {sink.filtered:,} left out by the cadence or a filter" if sink.filtered else "")
             + (f", {sink.dead:,} refused" if sink.dead else "")
+            + (f", {sink.lost:,} lost" if sink.lost else "")
             + (f" -> {where}" if where else "")
         )
         if sink.unshown:
@@ -252,12 +263,16 @@ class _Lines:
     def __init__(self) -> None:
         self._begun = monotonic_ns()
         self._said = self._begun
+        self._last = (-1, -1)
 
     def __call__(self, now: Progressed) -> None:
         at = monotonic_ns()
         whole = now.read >= now.total
         if not now.total or (not whole and at - self._said < _LINE_EVERY * 1e9):
             return
+        if whole and self._last == (now.read, now.total):
+            return  # the sinks are closing
+        self._last = (now.read, now.total)
         self._said = at
         rate = _rate(now, self._begun)
         left = "" if whole or not rate else f", {duration((now.total - now.read) / rate)} left"

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from eventlog.cli.outcome import note
 from eventlog.exceptions import NotALogError
@@ -63,13 +62,15 @@ def started(run_dir: Path) -> int:
     return 0
 
 
-def manifest(run_dir: Path) -> dict[str, Any]:
-    """Return what a run's ``manifest.json`` says; empty where there is none."""
+def manifest(run_dir: Path) -> dict[str, str]:
+    """Return what a run's ``manifest.json`` says, in texts; empty where there is none."""
     try:
         content = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
+    if not isinstance(content, dict):
+        return {}
+    return {key: value for key, value in content.items() if isinstance(value, str)}
 
 
 def open_run(path: Path, rank: int | None = None) -> Log:

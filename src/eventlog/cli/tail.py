@@ -5,20 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from eventlog import _platform
 from eventlog.cli.arguments import EveryOption, KeysOption, RankOption, RunArgument, TypeOption
 from eventlog.cli.outcome import FOUND_WRONG, note, reported
 from eventlog.cli.runs import open_run
-from eventlog.events import Event, RunFinished, RunStarted, Status
+from eventlog.events import Event
 from eventlog.log.archive import Log
 from eventlog.log.follow import FollowSource
-from eventlog.log.layout import Content
-from eventlog.log.source import Block
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.console import ConsoleSink
 from eventlog.subscription import Subscription
@@ -79,33 +75,11 @@ def _last(log: Log, n: int, choice: dict[str, Any]) -> tuple[int, list[Event]]:
         back *= 4
 
 
-class _Following(FollowSource):
-    """A log that is followed from a place on.
-
-    Attributes:
-        status: As the run said last; "killed" where it has not.
-    """
-
-    def __init__(self, directory: Path, start: int) -> None:
-        super().__init__(directory)
-        self._end = start
-        self.status: Status = "killed"
-
-    def _note_end(self, block: Block) -> None:
-        super()._note_end(block)
-        if block.flags & Content.RUN:
-            for event in block.events():
-                if isinstance(event, RunFinished):
-                    self.status = event.status
-                elif isinstance(event, RunStarted):
-                    self.status = "killed"
-
-
 def _follow(log: Log, sink: ConsoleSink, n: int, choice: dict[str, Any]) -> str:
     """Show the last events and all that come; returns how the run ended."""
     # no cadence: what it holds back at the end of what is there now may come at once
     start, _ = _last(log, n, choice)
-    source = _Following(log.directory, start)
+    source = FollowSource(log.directory, start=start)
     subscription = Subscription(source, start=start, **choice)
     source.look()
     recent: deque[Event] = deque(maxlen=n)
@@ -114,8 +88,8 @@ def _follow(log: Log, sink: ConsoleSink, n: int, choice: dict[str, Any]) -> str:
     _show(sink, list(recent))
     while not source.closed:
         # asked before looking: what was written before a death is seen after it
-        lives = _platform.lock_is_held(log.directory / "lock")
-        found = source.look()
+        lives = source.writer_lives()
+        found = source.look_safely()
         if not found and not lives:
             source.close()
         while (ready := subscription.pull()) is not None:

@@ -83,11 +83,13 @@ class _Reading:
         self.missing: list[tuple[int, int]] = []
         self.blobs: dict[str, BlobRef] = {}
         self._next = -1
+        self._sparse = False
 
     def segment(self, base: int, path: Path, *, last: bool) -> None:
         if self._next < 0:
             self._next = base  # older segments may have been removed on purpose
         segment = Segment(path)
+        self._sparse = segment.header is not None and segment.header.sparse is True
         try:
             size = segment.size
             at = segment.start
@@ -130,9 +132,10 @@ class _Reading:
                     self.blobs[blob.sha256] = blob
 
     def _go_on(self, seq: int) -> None:
-        """Note the events before `seq` that did not come."""
+        """Note the events before `seq` that did not come, but for a log that is a part of one."""
         if seq > self._next:
-            self.missing.append((self._next, seq))
+            if not self._sparse:
+                self.missing.append((self._next, seq))
             self._next = seq
 
     def _damaged(self, segment: Segment, block: Scanned, reason: str) -> None:

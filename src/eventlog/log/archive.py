@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import AsyncIterator, Collection, Iterator
@@ -17,13 +18,15 @@ from eventlog.cadence.window import Reduce
 from eventlog.events import (
     ConfigUpdated,
     Event,
+    ModelUpdateEvent,
     RunFinished,
     RunStarted,
     Status,
 )
 from eventlog.exceptions import CodecError, NotALogError
 from eventlog.log.attempts import Attempts
-from eventlog.log.layout import BlockKind
+from eventlog.log.files import FileReader
+from eventlog.log.layout import BlockKind, Content
 from eventlog.log.records import Gap, SegmentHeader, decode_record
 from eventlog.log.seek import Seeker
 from eventlog.log.segment_reader import (
@@ -237,13 +240,17 @@ class Log:
                 return header
         return None
 
-    def run_info(self) -> RunInfo:
-        """Return what the log knows of its run, as a sink would be told at its beginning.
+    def run_info(self, at: int | None = None) -> RunInfo:
+        """Return what the log knows of its run, as a sink would be told that is about to open.
 
         The config holds everything that became known by the end.
+
+        Args:
+            at: The seq of the first event that the sink will be given; the log's first when None.
         """
         started = self._started()
         header = self.header()
+        attempt, model_update = self.standing(0 if at is None else at)
         if started is None:
             return RunInfo(
                 run_id=header.run_id if header else self.run_dir.name,
@@ -252,6 +259,8 @@ class Log:
                 run_dir=self.run_dir,
                 directory=self.run_dir,
                 rank=self.rank,
+                attempt=attempt,
+                model_update=model_update,
                 replayed=True,
             )
         return RunInfo(
@@ -265,11 +274,56 @@ class Log:
             provenance=started.provenance,
             rank=self.rank,
             world_size=started.world_size,
-            attempt=1,
+            attempt=attempt,
+            model_update=model_update,
             run_dir=self.run_dir,
             directory=self.run_dir,
             replayed=True,
         )
+
+    def standing(self, seq: int) -> tuple[int, ModelUpdateEvent | None]:
+        """Return the attempt that an event belongs to, and the last model update before it.
+
+        An event that is not there yet is taken for one of the newest attempt.
+        """
+        paths = list_segments(self.directory)
+        attempt: int | None = None
+        # one whose header is damaged says nothing; what lies before the first one is gone
+        for base, path in [p for p in reversed(paths) if p[0] <= seq] or paths[:1]:
+            try:
+                segment = Segment(path)
+            except FileNotFoundError:  # retired between the listing and now
+                continue
+            header, latched = segment.header, latched_events(segment)
+            segment.close()
+            if header is None:
+                continue
+            attempt = header.attempt if attempt is None else attempt
+            before = list(self._updates(base, seq))
+            if before:
+                return attempt, before[-1]
+            update = next((e for e in latched if isinstance(e, ModelUpdateEvent)), None)
+            if update is None:
+                return attempt, None
+            # what came in the moment in which the segment was begun is latched already
+            end = next((other for other, _ in paths if other > base), None)
+            if not any(_is_same(update, event) for event in self._updates(base, end)):
+                return attempt, update
+            seq = base
+        return attempt or 1, None
+
+    def _updates(self, start: int, stop: int | None) -> Iterator[ModelUpdateEvent]:
+        reader = FileReader(self.directory)
+        while (stop is None or start < stop) and (block := reader.read(start)) is not None:
+            start = block.end
+            if block.flags & Content.MODEL:
+                # a block that cannot be read is said by whoever delivers it
+                with contextlib.suppress(CodecError):
+                    for event in block.events():
+                        if isinstance(event, ModelUpdateEvent) and (
+                            stop is None or event.seq < stop
+                        ):
+                            yield event
 
     def _started(self) -> RunStarted | None:
         """Return the last `RunStarted`, with all that became known of the config."""
@@ -359,6 +413,10 @@ class Log:
 
     def __repr__(self) -> str:
         return f"<Log {str(self.run_dir)!r}, rank {self.rank}>"
+
+
+def _is_same(latched: Event, event: Event) -> bool:
+    return latched == msgspec.structs.replace(event, seq=latched.seq, wall=latched.wall)
 
 
 def _dropped(segment: Segment, block: Scanned) -> dict[str, int]:

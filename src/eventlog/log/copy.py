@@ -51,7 +51,7 @@ class LogCopy:
         except OSError as error:
             self._lock.release()
             raise LogError(f"cannot open a log in {directory}: {error}") from error
-        self._log = LogWriter(directory, run_id=run_id, project=project, rank=rank)
+        self._log = LogWriter(directory, run_id=run_id, project=project, rank=rank, sparse=True)
 
     def write(self, events: Sequence[Event]) -> None:
         """Append events; their seq must ascend. Those before `end` are passed over.

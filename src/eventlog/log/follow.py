@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -12,9 +13,10 @@ import anyio
 
 from eventlog import _platform
 from eventlog.events import RunFinished, RunStarted, Status
-from eventlog.log.files import FileReader
+from eventlog.exceptions import CodecError
+from eventlog.log.files import FileReader, last_valid_seq
 from eventlog.log.layout import Content
-from eventlog.log.segment_reader import list_segments
+from eventlog.log.segment_reader import is_sparse, list_segments
 from eventlog.log.source import Block, Reader
 
 __all__ = ["FollowSource"]
@@ -40,11 +42,15 @@ class FollowSource:
             than that lives.
         attempt: With which that process began: what another one goes on with, as a later attempt,
             is not followed.
+        start: The first seq to look at.
 
     Attributes:
+        sparse: Whether seqs are left out of it on purpose.
         finished: Whether the run's end is in the log.
         killed: Whether the writer died without a word.
         status: How the run ended, as far as the log says by now; "killed" where it does not.
+        writer_lives: Says whether the writer may write more; to be asked before looking, so that
+            what it wrote before its death is seen after it.
     """
 
     def __init__(
@@ -54,8 +60,10 @@ class FollowSource:
         writer_lives: Callable[[], bool] | None = None,
         parent: int | None = None,
         attempt: int | None = None,
+        start: int = 0,
     ) -> None:
         self.directory = directory
+        self.sparse = is_sparse(directory)
         self.finished = False
         self.killed = False
         self.status: Status = "killed"
@@ -65,10 +73,10 @@ class FollowSource:
         self._superseded = False
         self._missing_since: float | None = None
         self._closed = False
-        self._end = 0
+        self._end = start
         self._wakes: list[Callable[[], None]] = []
         self._scout = FileReader(directory)
-        self._writer_lives = writer_lives or self._writer_is_there
+        self.writer_lives = writer_lives or self._writer_is_there
 
     @property
     def first(self) -> int:
@@ -128,7 +136,13 @@ class FollowSource:
     def _note_end(self, block: Block) -> None:
         if not block.flags & Content.RUN:
             return
-        for event in block.events():
+        try:
+            events = block.events()
+        except CodecError as error:
+            # whoever delivers it counts what is lost; how the run ended is not known by it
+            logger.warning("eventlog: %s: %s", self.directory, error)
+            return
+        for event in events:
             if isinstance(event, RunFinished):
                 self.finished = True
                 self.status = event.status
@@ -145,25 +159,33 @@ class FollowSource:
         for wake in tuple(self._wakes):
             wake()
 
-    def _look_safely(self) -> bool:
+    def look_safely(self) -> bool:
+        """Look for new blocks; a disk that cannot be read has none."""
         try:
             return self.look()
         except OSError as error:
             logger.warning("eventlog: %s cannot be read: %s", self.directory, error)
             return False
 
+    def _count_to_the_end(self) -> None:
+        """Have events at the end that cannot be read be missed, not taken for none."""
+        if not self._superseded:
+            with contextlib.suppress(OSError):
+                self._end = max(self._end, last_valid_seq(self.directory))
+
     async def watch(self) -> None:
         """Follow the log until its end."""
         pause = FASTEST
         while not self._closed:
             # asked before looking: what was written before a death is seen after it
-            lives = self._writer_lives()
-            if self._look_safely():
+            lives = self.writer_lives()
+            if self.look_safely():
                 pause = FASTEST
                 for wake in tuple(self._wakes):
                     wake()
             elif not lives:
                 self.killed = not self.finished
+                self._count_to_the_end()
                 self.close()
             else:
                 pause = min(SLOWEST, pause * 1.5)

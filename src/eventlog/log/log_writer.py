@@ -64,6 +64,7 @@ class LogWriter:
         files: Files = OS_FILES,
         segment_bytes: int = SEGMENT_BYTES,
         writer: str = "eventlog",
+        sparse: bool = False,
     ) -> None:
         self.directory = directory
         self._identity = {
@@ -74,6 +75,7 @@ class LogWriter:
             "pid": os.getpid(),
             "writer": writer,
         }
+        self._sparse = sparse or msgspec.UNSET
         self._files = files
         self._segment: SegmentWriter | None = None
         self._segment_bytes = segment_bytes
@@ -243,6 +245,7 @@ class LogWriter:
                 mono=clock.monotonic_ns(),
                 wall=clock.wall_ns(),
                 latched=encode_latched(self.latched),
+                sparse=self._sparse,
                 **self._identity,  # type: ignore[arg-type]
             )
             made_again = not self._first_segment and self.removed()

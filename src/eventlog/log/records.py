@@ -37,6 +37,8 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
         mono, wall: A pair of clock readings, ns.
         latched: Encoded events that say how the run stands: its `RunStarted` with the config of
             now, the last `ModelUpdateEvent`.
+        sparse: Whether seqs are left out on purpose: a part of another log. Not written where
+            they are not.
     """
 
     format: int = FORMAT_VERSION
@@ -52,6 +54,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     writer: str = ""
     latched: bytes = b""
+    sparse: bool | msgspec.UnsetType = msgspec.UNSET
 
     def latched_events(self) -> list[Event]:
         """Decode what is latched.

@@ -34,6 +34,7 @@ __all__ = [
     "Segment",
     "block_fault",
     "has_remains",
+    "is_sparse",
     "latched_events",
     "list_segments",
     "segment_path",
@@ -326,6 +327,20 @@ def has_remains(path: Path) -> bool:
         return segment.size > at
     finally:
         segment.close()
+
+
+def is_sparse(directory: Path) -> bool:
+    """Whether a log leaves seqs out on purpose: it is a part of another one."""
+    for _, path in list_segments(directory):
+        try:
+            segment = Segment(path)
+        except FileNotFoundError:  # retired between the listing and now
+            continue
+        header = segment.header
+        segment.close()
+        if header is not None:
+            return header.sparse is True
+    return False
 
 
 def latched_events(segment: Segment) -> list[Event]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eventlog.log.files import FileReader, last_valid_seq
-from eventlog.log.segment_reader import Damage, list_segments
+from eventlog.log.segment_reader import Damage, is_sparse, list_segments
 from eventlog.log.source import Reader
 
 __all__ = ["StoredSource"]
@@ -17,6 +17,7 @@ class StoredSource:
 
     Attributes:
         readers: The places that were opened in it; each knows the damage that it met.
+        sparse: Whether seqs are left out of it on purpose.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -24,6 +25,7 @@ class StoredSource:
         self.readers: list[FileReader] = []
         segments = list_segments(directory)
         self._first = segments[0][0] if segments else 0
+        self.sparse = is_sparse(directory)
         self._end = last_valid_seq(directory)
 
     @property

@@ -18,7 +18,7 @@ import msgspec
 
 from eventlog._values import clean_event
 from eventlog.clock import SYSTEM_CLOCK, Clock
-from eventlog.codec import encode_events, encode_foreign, stamp
+from eventlog.codec import encode_events, encode_foreign, set_rank, stamp
 from eventlog.events import (
     ConfigUpdated,
     Event,
@@ -84,6 +84,7 @@ class Writer:
         clock: Read once a turn.
         first_seq: The seq of the first event; more than 0 when a log is reopened.
         attempt: The attempt that the first event belongs to.
+        rank: Of the process whose events these are.
         latched: What the log had latched when it was reopened; see `SegmentHeader`.
     """
 
@@ -96,6 +97,7 @@ class Writer:
         clock: Clock = SYSTEM_CLOCK,
         first_seq: int = 0,
         attempt: int = 1,
+        rank: int = 0,
         latched: Sequence[Event] = (),
     ) -> None:
         self._inbox = inbox
@@ -104,6 +106,7 @@ class Writer:
         self._clock = clock
         self._seq = first_seq
         self._attempt = attempt
+        self._rank = rank
         self._first_seq = first_seq
         self._chunk = 256
         self._dropped: dict[str, int] = {}
@@ -169,6 +172,9 @@ class Writer:
             return 0
         barriers: list[tuple[Barrier, int]] = []
         events = self._resolve(items, barriers)
+        if self._rank:
+            # here, so that emitting need not
+            set_rank(events, self._rank)
         first = self._seq
         before = first + sum(self._dropped.values())
         try:

@@ -72,6 +72,7 @@ def _encode(spec: SinkSpec) -> dict[str, Any]:
         "keys": None if spec.keys is None else list(spec.keys),
         "isolate": spec.isolate,
         "rate": spec.rate,
+        "ranks": spec.ranks,
     }
 
 
@@ -118,6 +119,7 @@ class _Kept(msgspec.Struct):
     keys: list[str] | None = None
     isolate: bool | None = None
     rate: float | None = None
+    ranks: str = "main"
 
 
 def read_plan(run_dir: Path) -> list[SinkSpec]:
@@ -133,17 +135,23 @@ def read_plan(run_dir: Path) -> list[SinkSpec]:
         return []
     except (msgspec.MsgspecError, OSError) as error:
         raise LogError(f"{path} cannot be read: {error}") from None
-    return [
-        SinkSpec(
-            alias=alias,
-            name=one.name,
-            options=one.options,
-            every=_decode_every(one.every),
-            reduce=one.reduce,
-            types=one.types,
-            keys=one.keys,
-            isolate=one.isolate,
-            rate=one.rate,
-        )
-        for alias, one in kept.items()
-    ]
+    try:
+        return [_decode(alias, one) for alias, one in kept.items()]
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise LogError(f"{path} cannot be read: a cadence in it is none ({what})") from None
+
+
+def _decode(alias: str, one: _Kept) -> SinkSpec:
+    return SinkSpec(
+        alias=alias,
+        name=one.name,
+        options=one.options,
+        every=_decode_every(one.every),
+        reduce=one.reduce,
+        types=one.types,
+        keys=one.keys,
+        isolate=one.isolate,
+        rate=one.rate,
+        ranks=one.ranks,
+    )

@@ -104,23 +104,27 @@ def load_sink_class(name: str) -> type[Sink]:
             f"several packages bring a sink named {name!r}: {packages}; uninstall all but one"
         )
     point = importlib.metadata.EntryPoint(name, entry.target, GROUP)
+    own = name not in entries
     try:
         kind = point.load()
     except (Exception, SystemExit) as error:
+        problem = f"does not load: {type(error).__name__}: {error}"
+        if own:
+            raise SinkLoadError(f"sink {name!r} {problem}") from error
         raise SinkLoadError(
-            f"sink {name!r} ({entry.target}, from {entry.package} {entry.version}) does not "
-            f"load: {type(error).__name__}: {error}; reinstall it: {install_command(name, entry)}"
+            f"sink {name!r} ({entry.target}, from {entry.package} {entry.version}) {problem}; "
+            f"reinstall it: {install_command(name, entry)}"
         ) from error
     if not (isinstance(kind, type) and issubclass(kind, Sink)):
         raise SinkLoadError(
-            f"sink {name!r} ({entry.target}, from {entry.package}) must be a subclass of "
-            f"eventlog.Sink, not {kind!r}"
+            f"sink {name!r}{'' if own else f' ({entry.target}, from {entry.package})'} must be a "
+            f"subclass of eventlog.Sink, not {kind!r}"
         )
     missing = [m for m in kind.requires if not _importable(m)]
     if missing:
         raise SinkLoadError(
-            f"sink {name!r} needs {', '.join(missing)}, which is not installed: "
-            f"{install_command(name, entry)}"
+            f"sink {name!r} needs {', '.join(missing)}, which is not installed"
+            + ("" if own else f": {install_command(name, entry)}")
         )
     return kind
 

@@ -1,0 +1,80 @@
+"""Calling a sink: on its thread or in the loop, within a deadline, whatever it raises."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from eventlog._loop import in_asyncio
+from eventlog._terms import Deadlines
+from eventlog.exceptions import SinkError, SinkTimeoutError
+from eventlog.sinks._thread import SinkThread
+from eventlog.sinks.base import Sink, is_async
+
+__all__ = ["SinkCalls"]
+
+
+class SinkCalls:
+    """The way to one sink's methods; a synchronous sink has a thread of its own from `start` on."""
+
+    def __init__(self, alias: str, sink: Sink, deadlines: Deadlines) -> None:
+        self._alias = alias
+        self._deadlines = deadlines
+        self._async = is_async(sink)
+        self._thread: SinkThread | None = None
+
+    def start(self) -> None:
+        """Make calls possible."""
+        if not self._async:
+            self._thread = SinkThread(self._alias)
+
+    async def call(self, function: Callable[[], Any], what: str) -> None:
+        """Call a method.
+
+        Args:
+            function: The method, with its arguments.
+            what: Its name: open, write, flush or close.
+
+        Raises:
+            SinkTimeoutError: It took longer than its deadline.
+            Exception: What it raised; what would end the task or the loop comes as a `SinkError`.
+        """
+        deadline: float = getattr(self._deadlines, what)
+        name = f"sink {self._alias!r}: {what}()"
+        if self._async:
+            with anyio.move_on_after(deadline) as scope:
+                await _guarded(function)
+            if scope.cancelled_caught:
+                raise SinkTimeoutError(f"{name} took longer than {deadline:g} s")
+            return
+        assert self._thread is not None  # noqa: S101 - start() came first
+        await self._thread.call(function, name, deadline)
+
+    def stop(self) -> None:
+        """Let go of the thread; may be called twice."""
+        if self._thread is not None:
+            self._thread.stop()
+
+
+async def _guarded(function: Callable[[], Any]) -> None:
+    """Await a sink's method; what would end the loop or the task becomes the sink's own error."""
+    try:
+        result = function()
+        if inspect.isawaitable(result):  # a sink's open, flush and close may be plain
+            await result
+    except SystemExit as error:
+        raise SinkError(f"the sink raised SystemExit({error.code!r})") from error
+    except KeyboardInterrupt as error:
+        if threading.current_thread() is threading.main_thread():
+            raise  # the user's own
+        raise SinkError("the sink raised KeyboardInterrupt") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task() if in_asyncio() else None
+        if task is not None and task.cancelling():
+            raise
+        raise SinkError("the sink raised a cancellation of its own") from error
