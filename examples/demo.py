@@ -93,8 +93,10 @@ def main() -> int:
     options = parser.parse_args()
 
     print("1. Training, with the console, TensorBoard and an async function as readers", flush=True)
-    train = runpy.run_path(str(HERE / "digits.py"))["train"]
-    run: eventlog.Run = train(options.dir / "runs", options.epochs, seed=0)
+    digits = runpy.run_path(str(HERE / "digits.py"))
+    run: eventlog.Run = digits["train"](
+        options.dir / "runs", options.epochs, seed=0, sinks=digits["readers"]()
+    )
     assert run.dir is not None
     live = Path(str(run.sink("tensorboard").url))
 

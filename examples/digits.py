@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from sklearn.datasets import load_digits
@@ -69,8 +70,17 @@ def evaluate(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[float, T
         return float(cross_entropy(logits, labels)), logits.argmax(1)
 
 
-def train(directory: Path, epochs: int, seed: int) -> eventlog.Run:
-    """Train, with three readers of what happens; return the run, closed."""
+def readers() -> dict[str, Any]:
+    """Return the sinks of this example: a terminal, TensorBoard, and a function."""
+    return {
+        "console": {"every": "50 steps or 1 epoch", "types": SHOWN},
+        "tensorboard": {},  # every step and every micro-batch
+        "watch": {"sink": watch, "types": [BatchEvent], "every": "1 epoch", "reduce": "mean"},
+    }
+
+
+def train(directory: Path, epochs: int, seed: int, sinks: dict[str, Any]) -> eventlog.Run:
+    """Train, with these readers of what happens; return the run, closed."""
     torch.manual_seed(seed)
     images, labels, test_images, test_labels = load(seed)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -82,11 +92,8 @@ def train(directory: Path, epochs: int, seed: int) -> eventlog.Run:
         dir=directory,
         config={"epochs": epochs, "seed": seed, "lr": LEARNING_RATE, "accumulate": ACCUMULATE},
         tags=["example"],
-        sinks={
-            "console": {"every": "50 steps or 1 epoch", "types": SHOWN},
-            "tensorboard": {},  # every step and every micro-batch
-            "watch": {"sink": watch, "types": [BatchEvent], "every": "1 epoch", "reduce": "mean"},
-        },
+        sinks=sinks,
+        close_timeout=120,
     )
     with run:
         run.config.update(parameters=sum(p.numel() for p in model.parameters()))
@@ -146,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.epochs < 1:
         parser.error(f"--epochs must be 1 or more, not {options.epochs}")
-    run = train(options.dir, options.epochs, options.seed)
+    run = train(options.dir, options.epochs, options.seed, readers())
     statistics = run.statistics()
     print(f"log         {run.dir}")
     print(f"tensorboard {run.sink('tensorboard').url}")

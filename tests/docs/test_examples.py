@@ -14,6 +14,7 @@ from eventlog.events import BatchEvent, EpochEvent, Event, ImageEvent, ModelUpda
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICK: dict[str, list[str]] = {
+    "all_trackers.py": ["--epochs", "1"],
     "async_bus.py": ["--epochs", "1"],
     "cadence.py": [],
     "demo.py": ["--epochs", "2"],
@@ -45,7 +46,7 @@ def test_each_example_is_tried_here() -> None:
     assert sorted(p.name for p in EXAMPLES.glob("*.py")) == sorted(QUICK)
 
 
-@pytest.mark.parametrize("name", sorted(set(QUICK) - {"demo.py", "digits.py"}))
+@pytest.mark.parametrize("name", sorted(set(QUICK) - {"all_trackers.py", "demo.py", "digits.py"}))
 def test_an_example_runs_in_an_empty_folder(name: str, tmp_path: Path) -> None:
     """An example ends well, says something, and warns of nothing."""
     assert run(name, *QUICK[name], folder=tmp_path)
@@ -80,6 +81,17 @@ def test_the_digits_leave_all_kinds_of_events(tmp_path: Path) -> None:
 
     assert (count(StepEvent), count(BatchEvent), count(EpochEvent)) == (46, 90, 2)
     assert (count(ModelUpdateEvent), count(ImageEvent)) == (1, 1)
+
+
+@pytest.mark.timeout(180)
+def test_all_trackers_take_one_run(tmp_path: Path) -> None:
+    """Each one that is installed has everything, and says where it is."""
+    pytest.importorskip("torch")
+    out = run("all_trackers.py", *QUICK["all_trackers.py"], folder=tmp_path)
+    assert out.splitlines()[-1] == "complete"
+    places = [line.split()[1] for line in out.splitlines() if line.startswith("  at ")]
+    assert len(places) >= 7 - out.count("is not installed")
+    assert all(Path(place).exists() for place in places)
 
 
 def test_the_demo_finds_both_folders_equal_twice_in_a_row(tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ def test_what_the_disk_refused_is_not_sealed(book: Any, read_all: Read, what: st
         book.files.write_error = errno.ENOSPC
         book.turn()
     else:
+        recorder.writer._log.sync()
+        book.blocks(1, 5)
         book.files.sync_error = errno.EIO
         recorder.writer._log.sync()
     book.files.write_error = book.files.sync_error = 0

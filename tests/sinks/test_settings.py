@@ -66,7 +66,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (selecting, registry):
         monkeypatch.setattr(module, "available_sinks", lambda: entries)
-    for target in ("eventlog.sinks.select", "eventlog.run"):
+    for target in ("eventlog.sinks.select", "eventlog._run_sinks"):
         monkeypatch.setattr(f"{target}.load_sink_class", load_one)
 
 

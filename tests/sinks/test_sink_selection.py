@@ -92,7 +92,11 @@ def test_options_go_to_the_sink_and_the_rest_to_delivery() -> None:
         ({"a": MEMORY, "b": MEMORY}, ValueError, "'a' and 'b' are the same object"),
         ({"a": {"sink": MEMORY, "color": 1}}, TypeError, "takes no options \\(color\\)"),
         ({"a": {"isolate": "yes"}}, TypeError, "isolate must be a bool, not 'yes'"),
-        ({"a": {"ranks": "some"}}, ValueError, "ranks must be 'main' or 'all', not 'some'"),
+        (
+            {"a": {"ranks": "some"}},
+            ValueError,
+            "ranks must be 'main', 'all' or 'reduced', not 'some'",
+        ),
         ({"tb2": "console"}, CadenceError, r'give \{"tb2": \{"sink": "console"\}\}'),
         ({"a": "10 steps or"}, CadenceError, "the cadence of sink 'a'"),
         ({"a": {"every": {"step": "ten steps"}}}, CadenceError, "the cadence of sink 'a'"),

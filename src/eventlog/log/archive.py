@@ -260,6 +260,7 @@ class Log:
                 directory=self.run_dir,
                 rank=self.rank,
                 attempt=attempt,
+                started=self._began(),
                 model_update=model_update,
                 replayed=True,
             )
@@ -275,11 +276,25 @@ class Log:
             rank=self.rank,
             world_size=started.world_size,
             attempt=attempt,
+            started=self._began(),
             model_update=model_update,
             run_dir=self.run_dir,
             directory=self.run_dir,
             replayed=True,
         )
+
+    def _began(self) -> int:
+        """Return when the log begins: wall-clock nanoseconds, 0 where that cannot be read."""
+        for _, path in list_segments(self.directory):
+            try:
+                segment = Segment(path)
+            except FileNotFoundError:  # retired between the listing and now
+                continue
+            header = segment.header
+            segment.close()
+            if header is not None:
+                return header.wall
+        return 0
 
     def standing(self, seq: int) -> tuple[int, ModelUpdateEvent | None]:
         """Return the attempt that an event belongs to, and the last model update before it.

@@ -71,6 +71,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         provenance: See `RunStarted`.
         rank, world_size: The process whose log this is.
         attempt: The one that the first event of the first batch belongs to.
+        started: When the run began first: wall-clock nanoseconds since 1970, 0 where not known.
         run_dir: The run's directory, or None where the run keeps nothing on disk. Blobs lie in
             ``run_dir / "blobs"``; use `blob_path`.
         directory: Where the sink may put its files; not made yet. None when `run_dir` is.
@@ -92,6 +93,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = 0
     world_size: int = 1
     attempt: int = 1
+    started: int = 0
     run_dir: Path | None = None
     directory: Path | None = None
     model_update: ModelUpdateEvent | None = None

@@ -42,6 +42,17 @@ _STYLES: dict[type[Event], str] = {
     Rewound: _YELLOW,
 }
 
+_MENTIONED: dict[str, tuple[type[Event], ...]] = {
+    "config": (RunStarted,),
+    "image": (ImageEvent,),
+    "figure": (FigureEvent,),
+    "histogram": (HistogramEvent,),
+    "table": (TableEvent,),
+    "artifact": (ArtifactEvent,),
+    "custom": (UnknownEvent,),
+}
+"""What a line can only say that it was there."""
+
 
 class ConsoleSink(Sink):
     """Prints a line for each event that passes.
@@ -54,9 +65,10 @@ class ConsoleSink(Sink):
     """
 
     name = "console"
-    capabilities = CAPABILITIES
+    capabilities = CAPABILITIES - _MENTIONED.keys()
 
     def __init__(self, file: IO[str] | None = None, color: bool | None = None) -> None:
+        self.unshown: dict[str, int] = {}
         self._file = file
         self._color = color
 
@@ -72,6 +84,8 @@ class ConsoleSink(Sink):
     def write(self, batch: Sequence[Event]) -> None:
         """Print the batch's lines with one write."""
         assert self._file is not None  # noqa: S101 - open() has set it
+        for event in batch:
+            self._count(event)
         text = "".join(f"{self._line(event)}\n" for event in batch)
         try:
             self._file.write(text)
@@ -79,6 +93,18 @@ class ConsoleSink(Sink):
             # an ASCII terminal, or half a surrogate pair: shown escaped rather than not at all
             encoded = text.encode(error.encoding, "backslashreplace")
             self._file.write(encoded.decode(error.encoding))
+
+    def _count(self, event: Event) -> None:
+        """Count what a line can only mention."""
+        if isinstance(event, StepEvent | BatchEvent | EpochEvent):
+            return
+        for what, kinds in _MENTIONED.items():
+            known = isinstance(event, kinds)
+            if known if what != "custom" else known or type(event).__module__ != Event.__module__:
+                if what == "config" and not getattr(event, "config", None):
+                    continue
+                reason = f"{what}: only mentioned"
+                self.unshown[reason] = self.unshown.get(reason, 0) + 1
 
     def _line(self, event: Event) -> str:
         line = format_event(event)

@@ -109,7 +109,8 @@ class Names:
         holder = self._taken.get(self._fold(name))
         suffix = ""
         if holder is not None and holder[2] == key:
-            suffix = self._clean(f"_{kind if holder[0] == axis else axis}")
+            # cleaned by itself: a leading underscore may be among what names may not begin with
+            suffix = "_" + self._clean(kind if holder[0] == axis else axis)
         plain = self._beside_leaves(self._clean(text) or "_")
         name = self._cut(plain, suffix)
         number = 2

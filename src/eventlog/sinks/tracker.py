@@ -96,6 +96,7 @@ class TrackerSink(Sink):
     def __init__(self) -> None:
         self.unshown: dict[str, int] = {}
         self._started = False
+        self._done: tuple[int, int] = (0, -1)
 
     # -- what a subclass writes ---------------------------------------------------------------
 
@@ -103,6 +104,8 @@ class TrackerSink(Sink):
         """Start the tracker's run, or go on with the one that `run.state` names.
 
         Sets `tracker`, `run_id`, and `url`. Raises `UnavailableError` or `OSError` for an outage.
+        It is called again, on the same object, when it or what `open` does after it failed: what
+        it had begun then is to be gone on with, or let go of.
         """
 
     def numbers(
@@ -189,6 +192,13 @@ class TrackerSink(Sink):
                 self.count(f"option {name!r} of a log call")
         return {name: value for name, value in mine.items() if name in self.call_options}
 
+    def taken_to(self, event: Event) -> None:
+        """Say that this much was taken, whatever `write` raises: it does not come again then.
+
+        For SDKs that keep what they could not send, and send it later by themselves.
+        """
+        self._done = max(self._done, (event.attempt, event.seq))
+
     def can(self, capability: str) -> bool:
         """Whether this sink shows such things as they are."""
         return capability in self.capabilities
@@ -200,7 +210,7 @@ class TrackerSink(Sink):
         self.run = run
         self.names = Names()
         saved = run.state
-        self._done: tuple[int, int] = (saved.get("attempt", 0), saved.get("seq", -1))
+        self._done = (saved.get("attempt", 0), saved.get("seq", -1))
         self._attempt: int = saved.get("attempt", run.attempt)
         self._config: dict[str, Any] = dict(run.config)
         self._summary: dict[str, Any] = {}
@@ -303,7 +313,10 @@ class TrackerSink(Sink):
     def _begin(self, event: RunStarted) -> None:
         if event.attempt > self._attempt and event.step:
             self.rewound(event, event.step)
-        self._merge_config(event.config)
+        config = event.config
+        if self.run.replayed:  # `open` was told how it ended; what it was before is no news
+            config = {key: value for key, value in config.items() if key not in self._config}
+        self._merge_config(config)
 
     def _merge_config(self, config: Mapping[str, Any]) -> None:
         changed = {

@@ -57,7 +57,7 @@ class TensorBoardSink(Sink):
     """
 
     name: ClassVar[str] = "tensorboard"
-    capabilities: ClassVar[frozenset[str]] = CAPABILITIES
+    capabilities: ClassVar[frozenset[str]] = CAPABILITIES - {"custom"}
     confirms: ClassVar[Confirms] = "flush"
     rewind: ClassVar[Rewind] = "purge"
     isolation: ClassVar[Isolation] = "process"
@@ -89,7 +89,7 @@ class TensorBoardSink(Sink):
         self._run = run
         self._layout = Layout(root, self._suffix, self._count, saved)
         self._attempt: int = saved.get("attempt", run.attempt)
-        self._done: tuple[int, int] = (self._attempt, saved.get("seq", -1))
+        self._done: tuple[int, int] = (saved.get("attempt", 0), saved.get("seq", -1))
         self._seen = self._done
         self._wall = 0.0
         self._summary: dict[str, Any] = {}
