@@ -43,7 +43,9 @@ def test_the_console_is_always_there(cli: Cli) -> None:
     result = cli("sinks")
     (line,) = [line for line in result.stdout.splitlines() if line.startswith("console")]
     version = importlib.metadata.version("eventlog-bus")
-    assert line.split() == ["console", "eventlog-bus", version, "-", "all", "process", "ready", "-"]
+    words = line.replace(", ", ",").split()
+    shows = "model_update,scalars,status,strings,summary,text"
+    assert words == ["console", "eventlog-bus", version, "-", shows, "process", "ready", "-"]
 
 
 PLUGIN = """
@@ -70,6 +72,7 @@ def test_each_sink_says_whether_it_could_start_and_where_it_would_write(
     install_plugin(tmp_path, "mine", "mine_plugin:Mine", PLUGIN)
     (tmp_path / "mine_sdk.py").write_text("raise RuntimeError('no\\nway')\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("EVENTLOG_CONFIG", str(tmp_path / "eventlog.toml"))
     settings = tmp_path / "eventlog.toml"
     settings.write_text("")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import re
+import subprocess
+import sys
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -28,6 +29,15 @@ __all__ = ["sinks", "tracker_packages"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OURS = "eventlog-bus"
+_IMPORT = """
+import importlib, sys
+try:
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+except BaseException as error:
+    sys.stderr = sys.__stderr__
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
 
 
 class _Row(NamedTuple):
@@ -84,9 +94,9 @@ def _row(entry: SinkEntry, check: bool, settings: Settings) -> _Row:
         return row._replace(state=f"broken: {', '.join(absent)} is missing: {advice}")
     try:
         kind = load_sink_class(entry.name)
-        if check:
-            for module in kind.requires:
-                importlib.import_module(module)
+        problem = _import_problem(kind.requires) if check else None
+        if problem is not None:
+            return row._replace(state=f"broken: {problem}")
         row = row._replace(shows=sorted(kind.capabilities), runs=kind.isolation)
         spec = select_sinks(entry.name, settings=settings)[0]
         problem = kind.unready(spec.options or {})
@@ -96,8 +106,22 @@ def _row(entry: SinkEntry, check: bool, settings: Settings) -> _Row:
     except (Exception, SystemExit) as error:  # of a plugin of anybody's, or of its SDK
         return row._replace(state=f"broken: {type(error).__name__}: {one_line(error)}")
     if entry.name not in BUILT_IN:
-        row = row._replace(writes=target or f"<run>/{entry.name}")
+        # what is neither a path nor an address tells of nothing but the run's own directory
+        shown = target.rstrip("/|:") if "/" in target else ""
+        row = row._replace(writes=shown or f"<run>/{entry.name}")
     return row._replace(state="ready" if problem is None else f"not ready: {problem}")
+
+
+def _import_problem(modules: tuple[str, ...]) -> str | None:
+    """Import modules in a process of their own, where they can change nothing here."""
+    if not modules:
+        return None
+    done = subprocess.run(  # noqa: S603 - the names are a sink's own, and are imported anyway
+        [sys.executable, "-c", _IMPORT, *modules], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return None
+    return " ".join(done.stderr.split()) or f"importing it ended with {done.returncode}"
 
 
 def _shown(capabilities: list[str]) -> str:
