@@ -156,7 +156,9 @@ class MlflowSink(Shows):
             self._maker = (key, RunMaker())
         name = (run.name or run.run_id) + (f" rank {run.rank}" if run.rank else "")
         name = plain_text(name)[:_LONGEST_NAME]
-        return self._maker[1].make(client, experiment_id, name, wall_ns() // 1_000_000)
+        return self._maker[1].make(
+            client, experiment_id, name, (run.started or wall_ns()) // 1_000_000
+        )
 
     def _prepare(self, place: Place, run: RunInfo, known: Any, resumed: bool) -> None:
         """Set up what takes the events."""
