@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
-
 from eventlog.events import Status
 from eventlog.testing.conformance import SinkConformance
 from eventlog.testing.shown import FinishedRun, Shown
@@ -21,7 +19,6 @@ _PLACE = re.compile(r"(.+)_(-?\d{8,})_\d+--?\d+$")
 _IMAGE = re.compile(r"images/(.+)\+step\+(-?\d+)\+timestamp\+\d+\+[0-9a-f-]+\.png$")
 
 
-@pytest.mark.slow
 class TestMlflowConformance(SinkConformance):
     sink = "mlflow"
     statuses: ClassVar[Mapping[Status, str]] = {

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from eventlog.sinks.plain import flatten as leaves
 from eventlog_tensorboard.folders import folder_name
-from eventlog_tensorboard.info import leaves
 from eventlog_tensorboard.records import create_event_file, frame, replace_event_file
 from eventlog_tensorboard.summaries import scalar_prefix, scalars_event, varint
 

@@ -19,6 +19,8 @@ from typing import Any
 
 from eventlog.events import Status
 from eventlog.sinks.base import RunInfo
+from eventlog.sinks.plain import as_json
+from eventlog.sinks.plain import flatten as leaves
 from eventlog_tensorboard.records import frame, replace_event_file
 from eventlog_tensorboard.summaries import (
     file_head,
@@ -28,7 +30,7 @@ from eventlog_tensorboard.summaries import (
     text_value,
 )
 
-__all__ = ["INFO_TAGS", "RunPage", "as_json", "flatten", "leaves"]
+__all__ = ["INFO_TAGS", "RunPage", "flatten"]
 
 INFO_STEP = -1
 """The step of what has none: before all others, so that no rewind purges it."""
@@ -36,33 +38,6 @@ INFO_STEP = -1
 _START, _END = "_hparams_/session_start_info", "_hparams_/session_end_info"
 INFO_TAGS = frozenset({"config", "run", "status", _START, _END})
 _EXACT = 2**53
-
-
-def as_json(value: Any) -> str:
-    """Return plain values as Markdown that shows them as indented JSON."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    return f"```json\n{text}\n```"
-
-
-def leaves(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested values by their names joined with ``/``; equal names get a number."""
-    flat: dict[str, Any] = {}
-
-    def put(name: str, value: Any) -> None:
-        unique, number = name, 2
-        while unique in flat:
-            unique, number = f"{name}~{number}", number + 1
-        flat[unique] = value
-
-    def walk(prefix: str, nested: Mapping[str, Any]) -> None:
-        for key, value in nested.items():
-            if isinstance(value, Mapping) and value:
-                walk(f"{prefix}{key}/", value)
-            else:
-                put(f"{prefix}{key}", value)
-
-    walk("", values)
-    return flat
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, bool | float | str]:

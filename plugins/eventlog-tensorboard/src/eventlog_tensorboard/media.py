@@ -20,7 +20,7 @@ from eventlog.events import (
     UnknownEvent,
 )
 from eventlog.sinks.base import RunInfo
-from eventlog_tensorboard.info import as_json
+from eventlog.sinks.plain import as_json, markdown_table
 from eventlog_tensorboard.summaries import histogram_value, image_value, text_value
 
 __all__ = ["Shown", "shown"]
@@ -56,7 +56,11 @@ def shown(event: Event, run: RunInfo, count: Callable[[str], None]) -> Iterator[
         case TextEvent():
             yield "text", event.tag, partial(text_value, text=event.text)
         case TableEvent():
-            yield "table", event.tag, partial(text_value, text=_table(event.columns, event.rows))
+            yield (
+                "table",
+                event.tag,
+                partial(text_value, text=markdown_table(event.columns, event.rows)),
+            )
         case ArtifactEvent():
             yield "artifact", f"artifact/{event.name}", partial(text_value, text=_artifact(event))
         case ModelUpdateEvent():
@@ -114,16 +118,6 @@ def _histogram(event: HistogramEvent, count: Callable[[str], None]) -> Iterator[
     yield "histogram", event.tag, build
 
 
-def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
-    return text.replace("|", "\\|").replace("\n", "<br>")
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
-
-
 def _artifact(event: ArtifactEvent) -> str:
     facts: list[tuple[str, object]] = [
         ("name", event.name),
@@ -133,5 +127,5 @@ def _artifact(event: ArtifactEvent) -> str:
     ]
     if event.blob is not None:
         facts.append(("sha256", event.blob.sha256))
-    text = _table(["artifact", ""], facts)
+    text = markdown_table(["artifact", ""], facts)
     return f"{text}\n\n{as_json(event.metadata)}" if event.metadata else text

@@ -23,8 +23,10 @@ from eventlog.events import (
     SummaryUpdated,
 )
 from eventlog.sinks.base import CAPABILITIES, Confirms, Isolation, Rewind, RunInfo, Sink
+from eventlog.sinks.plain import as_json
+from eventlog.sinks.plain import flatten as leaves
 from eventlog_tensorboard.folders import folder_name
-from eventlog_tensorboard.info import RunPage, as_json, leaves
+from eventlog_tensorboard.info import RunPage
 from eventlog_tensorboard.layout import SUMMARY, Layout
 from eventlog_tensorboard.media import shown
 from eventlog_tensorboard.summaries import load_protos, text_value
