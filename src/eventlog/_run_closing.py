@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from eventlog._names import safe_name
-from eventlog._run_end import open_runs
+from eventlog._reduction import Reduced
+from eventlog._run_end import open_runs, status_of
 from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle, report_of
 from eventlog._run_values import RunSummary
 from eventlog._supervisor import Supervisor
@@ -28,12 +29,12 @@ logger = logging.getLogger("eventlog")
 class ClosingMethods:
     """Each wait here has an end, and each end says what is left."""
 
-    dir: Path | None
     summary: RunSummary
     _recorder: Recorder
     _inbox: Inbox
     _delivery: Delivery
     _supervisor: Supervisor | None
+    _reduced: Reduced | None
     _progress: Wake
     _delivered: threading.Event
     _failed: dict[str, SinkHandle]
@@ -46,6 +47,14 @@ class ClosingMethods:
     _late: list[str]
 
     if TYPE_CHECKING:  # what another part of `Run` brings
+
+        @property
+        def dir(self) -> Path | None:
+            """See `Run`."""
+            raise NotImplementedError
+
+        def _find_place(self, timeout: float) -> None:
+            raise NotImplementedError
 
         def statistics(self) -> RunStatistics:
             """See `Run.statistics`."""
@@ -140,14 +149,22 @@ class ClosingMethods:
             if port.sink.confirms == "close" and port.state != "closed" and port.confirmed < end
         }
 
-    def close(self, status: Status = "finished", timeout: float | None = None) -> CloseReport:
+    def close(
+        self,
+        status: Status | None = None,
+        timeout: float | None = None,
+        *,
+        error: BaseException | None = None,
+    ) -> CloseReport:
         """End the run: write everything, deliver everything, close the sinks. May be called twice.
 
         Args:
-            status: finished, failed or interrupted.
+            status: finished, failed or interrupted; by default what `error` makes of it.
             timeout: Seconds; `close_timeout` by default. What is left then stays in the log.
+            error: The exception that ended the training, if one did.
         """
-        return self._close(status, None, timeout)
+        found, text = status_of(error, None)
+        return self._close(found if status is None else status, text, timeout)
 
     def _close(self, status: Status, error: str | None, timeout: float | None) -> CloseReport:
         if self._recorder.foreign:
@@ -189,12 +206,17 @@ class ClosingMethods:
                     **self._axes(None, None),
                 )
             )
-        written = self._recorder.stop(timeout)
+        self._find_place(timeout)
+        written = self._recorder.stop(max(0.0, deadline - time.monotonic()))
         # not join(): interrupted, it takes a thread that runs for one that has ended (bpo-45274)
         self._delivered.wait(max(0.0, deadline - time.monotonic()))
         if self._supervisor is not None:
             self._supervisor.end(deadline)
-        remaining = self._remaining(None) | self._unconfirmed()
+        reduced = {}
+        if self._reduced is not None:
+            self._reduced.end(deadline)
+            reduced = self._reduced.lacking()
+        remaining = self._remaining(None) | self._unconfirmed() | reduced
         report = report_of(self.statistics(), written, remaining)
         if not self._delivered.is_set():
             # nothing of ours may go on with a sink after the end, or keep its checkpoint

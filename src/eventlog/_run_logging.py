@@ -12,6 +12,7 @@ import msgspec
 from eventlog._config import plain_config
 from eventlog._counters import Counters
 from eventlog._due import Dues
+from eventlog._run_loops import LoopMethods
 from eventlog._run_media import MediaMethods
 from eventlog._values import plain_in_place
 from eventlog.cadence.gate import Gate
@@ -31,7 +32,7 @@ from eventlog.recorder import Recorder
 __all__ = ["LoggingMethods"]
 
 
-class LoggingMethods(MediaMethods):
+class LoggingMethods(LoopMethods, MediaMethods):
     """What training code calls, beside the media. Nothing here waits or raises for a value."""
 
     _recorder: Recorder
@@ -42,6 +43,11 @@ class LoggingMethods(MediaMethods):
     _record: Gate | None
     _dues: Dues
     _thinned: int
+
+    @property
+    def _resumed_at(self) -> int:
+        """The attempt that this process began with."""
+        return self._recorder.attempt
 
     if TYPE_CHECKING:  # what another part of `Run` brings
 
@@ -210,7 +216,7 @@ class LoggingMethods(MediaMethods):
         place = counters.place(step, batch, epoch, own_axis=axis is not None)
         if place.rejected:
             recorder.rejections.add(place.rejected)
-        if every is not None and not self.due(every):
+        if (every is not None and not self.due(every)) or recorder.quiet:
             return
         event = kind(
             monotonic_ns(),
@@ -248,11 +254,19 @@ class LoggingMethods(MediaMethods):
         """
         return self._dues.ask(every, self._counters)
 
-    def model_updated(self, kind: str = "update", /, **summary: Any) -> None:
+    def model_updated(
+        self,
+        kind: str = "update",
+        /,
+        *,
+        values: Mapping[str, Any] | None = None,
+        **summary: Any,
+    ) -> None:
         """Say that the model itself changed: pruned, quantised, frozen, grown.
 
         Args:
             kind: What was done, in a word.
+            values: Scalars of any kind, as for `Run.log`; on a device, they are not waited for.
             summary: What changed, in plain values; numbers become values of the event.
         """
         plain = plain_config(summary)
@@ -261,7 +275,10 @@ class LoggingMethods(MediaMethods):
         self._dues.model_updated(event)
         if self._record is not None:
             self._record.model_updated(event)
-        self._put_reserved(msgspec.structs.replace(event, values=numbers))
+        if values:
+            self._recorder.offer(event, numbers | dict(values), reserved=True)
+        else:
+            self._put_reserved(msgspec.structs.replace(event, values=numbers))
 
     def emit(self, event: Event) -> bool:
         """Log an event of any type, your own included.
@@ -301,12 +318,16 @@ class LoggingMethods(MediaMethods):
         return plain or None
 
     def _axes(self, step: Any, axis: str | None, options: Any = None) -> dict[str, Any]:
-        place = self._counters.place(step, None, None, own_axis=True)
+        counters = self._counters
+        place = counters.place(step, None, None, own_axis=True)
         if place.rejected:
             self._recorder.rejections.add(place.rejected)
+        # resumed, and nobody has said yet where training goes on: at step 0 it would stand for
+        # all that was logged before
+        nowhere = step is None and not counters.step and 1 < counters.attempt == self._resumed_at
         return {
             "mono": monotonic_ns(),
-            "step": place.step,
+            "step": None if nowhere else place.step,
             "batch": place.batch,
             "epoch": place.epoch,
             "axis": axis or "step",

@@ -233,3 +233,32 @@ def test_nothing_is_removed_while_it_is_compacted(tmp_path: Path) -> None:
     assert retire_segments(directory, 2**62) == []
     lock.release()
     assert len(retire_segments(directory, 2**62)) >= 4
+
+
+def test_what_a_resumed_run_says_before_it_knows_where_it_is_voids_nothing(tmp_path: Path) -> None:
+    """A text at "step 0" would stand for all steps of the first attempt."""
+    with Run("p", dir=tmp_path) as run:
+        for _ in range(5):
+            run.step(loss=1.0)
+        state = run.state_dict()
+    with Run("p", dir=tmp_path, resume=run.id) as again:
+        again.text("note", "resumed")
+        again.load_state_dict(state)
+        again.text("note", "placed")
+        again.step(loss=2.0)
+    assert run.dir is not None
+    log = open_log(run.dir)
+    latest = [e.step for e in log.events(latest=True) if isinstance(e, StepEvent)]
+    assert latest == [0, 1, 2, 3, 4, 5]
+    assert [e.step for e in log.events(types=["text"])] == [None, 5]
+
+
+def test_a_run_can_be_closed_with_what_ended_it(tmp_path: Path) -> None:
+    """Its status is what the exception makes of it."""
+    run = Run("p", dir=tmp_path)
+    run.close(error=RuntimeError("diverged"))
+    assert run.dir is not None
+    summary = open_log(run.dir).summary()
+    assert summary.status == "failed"
+    (end,) = open_log(run.dir).events(types=["run_finished"])
+    assert end.error == "RuntimeError: diverged"  # type: ignore[attr-defined]

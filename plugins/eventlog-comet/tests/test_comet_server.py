@@ -125,7 +125,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 def opened(folder: Path, server: StandIn, state: dict[str, Any] | None = None) -> CometSink:
     sink = CometSink(online=True, server=server.url, workspace="w")
     about: dict[str, Any] = {"name": "n", "tags": ("t",), "config": {"a": {"b": 1}}}
-    sink.open(RunInfo(run_id="r", project="p", directory=folder, state=state or {}, **about))
+    info = RunInfo(run_id="r", project="p", directory=folder, state=state or {}, **about)
+    for _ in range(2):
+        try:
+            sink.open(info)
+            return sink
+        except UnavailableError:  # the SDK's own patience ended on a busy machine: as delivery does
+            continue
+    sink.open(info)
     return sink
 
 
