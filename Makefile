@@ -42,7 +42,8 @@ alone: ## test each plugin in an environment that has only that plugin: minutes,
 		echo "== $$plugin"; \
 		$(PYTHON) -m venv --clear .venv-alone; \
 		.venv-alone/bin/python -m pip install -q --upgrade 'pip>=25.1'; \
-		.venv-alone/bin/python -m pip install -q --group plugin-test -e . -e "$$plugin"; \
+		.venv-alone/bin/python -m pip install -q --group plugin-test -e . -e "$$plugin" \
+			$$(grep -q '^test = ' $$plugin/pyproject.toml && echo "--group $$plugin/pyproject.toml:test"); \
 		.venv-alone/bin/python -m pytest -q -m "not slow" "$$plugin/tests"; \
 	done; rm -rf .venv-alone
 

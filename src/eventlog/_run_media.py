@@ -58,6 +58,8 @@ class MediaMethods:
         """Put what `make` returns, an item and its size, unless it is not due or fails."""
         if self._recorder.foreign or (every is not None and not self.due(every)):
             return
+        if self._recorder.quiet:
+            return
         try:
             item, size = make()
         except Exception as error:

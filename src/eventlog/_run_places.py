@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from eventlog._names import new_run_id, safe_name
 from eventlog.exceptions import EventlogError
+from eventlog.log.segment_reader import Segment, list_segments
 
-__all__ = ["choose_run", "write_manifest"]
+__all__ = ["choose_run", "newest_attempt", "rank_directories", "write_manifest"]
+
+_RANK = re.compile(r"^rank-(\d+)$")
 
 
-def choose_run(base: Path | None, resume: str | None, name: str | None) -> tuple[str, bool]:
+def choose_run(
+    base: Path | None,
+    resume: str | None,
+    name: str | None,
+    run_id: str | None = None,
+    earlier: str | None = None,
+) -> tuple[str, bool]:
     """Return a run's id, and whether it existed.
 
     Args:
         base: The project's directory.
         resume: None for a new run; an id, "must" or "allow".
         name: Of the run to go on with, for "must" and "allow"; any when None.
+        run_id: The id that somebody chose: of a run that exists, or of a new one.
+        earlier: The run of the same job before it was started again.
 
     Raises:
         EventlogError: There is no such run.
     """
     if resume is None:
+        for chosen in (run_id, earlier):
+            if chosen is not None:
+                found = safe_name(chosen)
+                existed = base is not None and any(rank_directories(base / found))
+                if existed or chosen is run_id:
+                    return found, existed
         return new_run_id(), False
     if base is None:
         raise EventlogError("resume needs a directory; this run has none (dir=None)")
@@ -40,6 +59,33 @@ def choose_run(base: Path | None, resume: str | None, name: str | None) -> tuple
         wanted = "" if name is None else f" named {name!r}"
         raise EventlogError(f"there is no run{wanted} to resume in {base}")
     return new_run_id(), False
+
+
+def rank_directories(run_dir: Path) -> Iterator[tuple[int, Path]]:
+    """Yield each rank of which a run has a log, and where that lies."""
+    try:
+        names = os.listdir(run_dir)
+    except OSError:
+        return
+    for name in names:
+        match = _RANK.match(name)
+        if match and list_segments(run_dir / name):
+            yield int(match.group(1)), run_dir / name
+
+
+def newest_attempt(directory: Path) -> int:
+    """Return the newest attempt in the log of a rank; 0 for a log that has none yet.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    for _, path in reversed(list_segments(directory)):
+        segment = Segment(path)
+        header = segment.header
+        segment.close()
+        if header is not None:
+            return header.attempt
+    return 0
 
 
 def write_manifest(run_dir: Path, content: dict[str, Any]) -> None:

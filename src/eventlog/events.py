@@ -73,7 +73,7 @@ class Window(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         first: Axis value of the first event in the window (see `Event.axis`).
         last: Axis value of the last one.
-        n: How many events were reduced.
+        n: How many events were reduced; of an event that was reduced over ranks, how many ranks.
         nans: How many of their values were NaN; these are part of the result.
     """
 

@@ -16,6 +16,7 @@ import msgspec
 
 from eventlog._device import DeviceError, Fetched, fetch, fetch_jax
 from eventlog._media import PendingValues, Sized
+from eventlog._names import safe_name
 from eventlog._platform import FileLock
 from eventlog._rejections import Rejections
 from eventlog._values import Snapshot, clean_axes, snapshot
@@ -35,12 +36,18 @@ from eventlog.log.segments import OS_FILES, Files
 from eventlog.log.source import TailCache
 from eventlog.log.writer import SEGMENT_BYTES, LogWriter, Writer
 
-__all__ = ["Recorder", "rank_directory"]
+__all__ = ["Recorder", "rank_directory", "sink_directory"]
 
 
 def rank_directory(run_dir: Path, rank: int) -> Path:
     """Return where the log of a rank lies."""
     return run_dir / f"rank-{rank}"
+
+
+def sink_directory(run_dir: Path, alias: str, rank: int) -> Path:
+    """Return where a sink that follows the log of a rank may put its files."""
+    directory = run_dir / safe_name(alias)
+    return directory / f"rank-{rank}" if rank else directory
 
 
 class Recorder:
@@ -57,10 +64,13 @@ class Recorder:
 
     Attributes:
         attempt: The attempt that begins with this recorder.
+        quiet: Whether nothing is recorded, because another rank does it.
 
     Raises:
         LogError: Another process has the log open, or it cannot be made.
     """
+
+    quiet = False
 
     def __init__(
         self,
@@ -124,6 +134,7 @@ class Recorder:
             clock=clock,
             first_seq=first_seq,
             attempt=self.attempt,
+            rank=rank,
             latched=latched,
         )
         self.source = LiveSource(self.cache, log)

@@ -12,21 +12,27 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import anyio
 
 from eventlog._config import plain_config
 from eventlog._counters import Counters
 from eventlog._due import Dues
+from eventlog._meeting import Meeting, Whereabouts
 from eventlog._names import safe_name
 from eventlog._provenance import provenance
+from eventlog._quiet import QuietRecorder
+from eventlog._ranks import Job, Standing, find_job, find_standing
+from eventlog._reduction import Reduced, check_reduction, split_by_rank
 from eventlog._retention import Retain, Retention, parse_retain
 from eventlog._run_closing import ClosingMethods
 from eventlog._run_end import all_runs, current_run, open_runs, status_of, uncaught
+from eventlog._run_joining import Joining
 from eventlog._run_logging import LoggingMethods
-from eventlog._run_places import choose_run, write_manifest
+from eventlog._run_places import choose_run, newest_attempt, rank_directories, write_manifest
 from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle
+from eventlog._run_sinks import SinkMethods
 from eventlog._run_values import RunConfig, RunSummary
 from eventlog._settings import load_settings
 from eventlog._sieve import Sieve
@@ -35,31 +41,17 @@ from eventlog._terms import keep_terms
 from eventlog._wake import Wake
 from eventlog.cadence.gate import Gate
 from eventlog.cadence.window import Reduce, Reduction
-from eventlog.delivery import (
-    DEADLINES,
-    RETRY,
-    Deadlines,
-    Delivery,
-    Port,
-    Retry,
-    SinkStatistics,
-)
-from eventlog.events import (
-    Rewound,
-    RunStarted,
-    Status,
-)
-from eventlog.exceptions import SinkLoadError
-from eventlog.keeping import DeadLetters, Keeper
+from eventlog.delivery import DEADLINES, RETRY, Deadlines, Delivery, Retry
+from eventlog.events import Rewound, RunStarted, Status
+from eventlog.exceptions import EventlogError
 from eventlog.log.archive import open_log
 from eventlog.log.inbox import Inbox
 from eventlog.log.writer import SEGMENT_BYTES
 from eventlog.recorder import Recorder, rank_directory
-from eventlog.sinks.base import RunInfo, Sink
+from eventlog.sinks.base import Sink
 from eventlog.sinks.plan import write_plan
-from eventlog.sinks.registry import load_sink_class
 from eventlog.sinks.select import Selected, Sinks, SinkSpec, select_sinks
-from eventlog.subscription import Every, Subscription
+from eventlog.subscription import Every
 
 __all__ = ["CloseReport", "Run", "RunStatistics", "SinkHandle", "current_run"]
 
@@ -76,7 +68,21 @@ _NOWHERE_YET = {"step": None, "batch": None, "epoch": None}
 """Where a run is that was just resumed: `load_state_dict` says, or the first step."""
 
 
-class Run(LoggingMethods, ClosingMethods):
+class _Kit(NamedTuple):
+    """What a run is put together from, once it is known where it is."""
+
+    specs: Selected
+    made: list[tuple[SinkSpec, Sink]]
+    isolated: list[str]
+    reduced: list[SinkSpec]
+    reduce: str | Mapping[str, str] | None
+    resumed: bool
+    retain: Retain
+    deadlines: Deadlines
+    retry: Retry
+
+
+class Run(LoggingMethods, ClosingMethods, SinkMethods, Joining):
     """A training run: a log on disk and any number of trackers.
 
     Logging is an append to a queue in memory: it makes no system call, waits for nobody and
@@ -99,6 +105,14 @@ class Run(LoggingMethods, ClosingMethods):
         record: A cadence for what is recorded at all; everything by default.
         resume: A run's id, "must" or "allow": go on with that run, or with the newest one of
             this project (and name), as another attempt.
+        run_id: The run's id, where you choose it (``EVENTLOG_RUN_ID`` otherwise). A run that has
+            it already is gone on with, as another attempt.
+        ranks: Which of a job's processes record: "main" for rank 0, or "all", each into a log of
+            its own in the same run. On a rank that does not, all calls work and do nothing.
+        reduce_ranks: With ``ranks="all"``: mean, min, max, sum, std or count, or a mapping of
+            keys (or patterns) to these. What the ranks log is reduced so, into the log in
+            ``<run>/reduced``, which sinks with the option ``"ranks": "reduced"`` follow.
+        rank, world_size: Which process of how many this is, where that cannot be found.
         steps_per_epoch: Makes the epoch axis fractional: "0.1 epochs" works then.
         retain: How much of the log stays: "all", "delivered" (what some sink has not confirmed),
             or a size such as "10 GB"; nothing goes that a sink has not confirmed.
@@ -108,8 +122,7 @@ class Run(LoggingMethods, ClosingMethods):
         close_timeout: Seconds that the end of the run may take.
 
     Attributes:
-        id: Unique; also the directory's name.
-        dir: The run's directory, or None.
+        rank, world_size: Which process of how many this is.
         config, summary: See `RunConfig.update` and `RunSummary.update`.
 
     Raises:
@@ -135,6 +148,11 @@ class Run(LoggingMethods, ClosingMethods):
         notes: str | None = None,
         record: str | None = None,
         resume: str | None = None,
+        run_id: str | None = None,
+        ranks: Literal["main", "all"] = "main",
+        reduce_ranks: str | Mapping[str, str] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
         steps_per_epoch: int | None = None,
         retain: Retain = "all",
         segment_bytes: int = SEGMENT_BYTES,
@@ -169,17 +187,42 @@ class Run(LoggingMethods, ClosingMethods):
             Reduction(reduce)
         specs = select_sinks(sinks, every, reduce, settings)
         values = plain_config(config)
+        standing = find_standing(rank, world_size)
+        self.rank, self.world_size = standing.rank, standing.world_size
+        run_id = _text("run_id", run_id)
+        if run_id is not None and resume is not None:
+            raise ValueError("run_id and resume cannot be given together: both say which run it is")
+        job = find_job(run_id)
+        _check_ranks(ranks, reduce_ranks, standing, job, dir is not None)
         self._record = None if record is None else Gate(record)
         # once and for all: a program may change its working directory
         base = None if dir is None else Path(os.path.abspath(dir)) / safe_name(project)
+        self._base = base
         self.project = project
-        self.id, resumed = choose_run(base, _text("resume", resume), name)
-        if resumed and base is not None:
-            was = open_log(base / self.id).run_info()
-            name, values = name or was.name, was.config | values
-            tags, group, notes = tuple(tags) or was.tags, group or was.group, notes or was.notes
-        self.name = name or self.id
-        self.dir = None if base is None else base / self.id
+        quiet = self.rank > 0 and ranks == "main"
+        joins = self.rank > 0 and not quiet and base is not None
+        self._meeting = None
+        if base is not None and job is not None:
+            self._meeting = Meeting(base, job, f"{ranks}|{name or ''}", self.rank)
+        chosen = None if job is None else job.run_id
+        resumed = False
+        self._where = Whereabouts(base, self._meeting if quiet else None)
+        if not quiet and not joins:
+            earlier = None
+            if self.rank == 0 and self._meeting is not None:
+                self._meeting.clear()
+                earlier = self._meeting.earlier()
+            found, resumed = choose_run(base, _text("resume", resume), name, chosen, earlier)
+            self._where.settle(found)
+            if resumed and base is not None:
+                was = open_log(base / found).run_info()
+                name, values = name or was.name, was.config | values
+                tags, group, notes = tuple(tags) or was.tags, group or was.group, notes or was.notes
+            name = name or found
+        elif self._meeting is None or chosen is not None:
+            # nothing to be asked, or nothing to ask for
+            self._where.settle(safe_name(chosen) if chosen else "")
+        self.name = name or ""
         self.config = RunConfig(values, self._tell_config)
         self.summary = RunSummary({}, self._tell_summary)
         self._tags = _texts("tags", tags)
@@ -198,116 +241,151 @@ class Run(LoggingMethods, ClosingMethods):
         self._failed: dict[str, SinkHandle] = {}
         self._skipped = specs.skipped
         self._former: list[str] = []
+        self._reduced: Reduced | None = None
+        self._supervisor: Supervisor | None = None
+        here, reduced, elsewhere = split_by_rank(
+            specs, self.rank, reduce_ranks is not None, self.world_size
+        )
+        self._skipped |= elsewhere
         # before anything is made on disk: a sink that cannot be had must leave nothing behind
-        made, isolated = self._make_sinks(specs)
+        made, isolated = self._make_sinks(here, on_disk=base is not None)
         if retain == "delivered" and not specs:
             raise ValueError(
                 "retain='delivered' needs a sink: without one nothing is delivered, and all would "
                 "be removed; give sinks, or retain='all' or a size"
             )
+        if retain != "all" and reduce_ranks is not None:
+            raise ValueError("reduce_ranks needs retain='all': the ranks' logs are read for it")
         self._uncaught = uncaught()
-        self._provenance = provenance()
-        # without room, each call takes the long way, which knows of thinning and of fractions
-        inbox = Inbox()
-        if record or steps_per_epoch:
-            inbox.room = 0
-        self._recorder = recorder = Recorder(
-            self.dir,
-            run_id=self.id,
-            project=project,
-            inbox=inbox,
-            strict=strict,
-            segment_bytes=segment_bytes,
+        self._provenance = {} if quiet else provenance()
+        self._segment_bytes = segment_bytes
+        self._kit = _Kit(
+            specs, made, isolated, reduced, reduce_ranks, resumed, retain, deadlines, retry
         )
-        if self.dir is not None:
-            retention = Retention(rank_directory(self.dir, 0), retain, self._aliases)
-            recorder.on_rotation(retention)
-        try:
-            self._set_up(specs, made, isolated, resumed, deadlines, retry)
-        except BaseException:
-            # who mends the mistake must find the log free
-            recorder.stop(1.0)
-            raise
-
-    def _set_up(
-        self,
-        specs: Selected,
-        made: list[tuple[SinkSpec, Sink]],
-        isolated: list[str],
-        resumed: bool,
-        deadlines: Deadlines,
-        retry: Retry,
-    ) -> None:
-        """Put together what records and what delivers, and start both."""
-        recorder = self._recorder
-        self._counters.attempt = recorder.attempt
-        self._inbox = recorder.inbox
-        self._items = recorder.inbox.items
-        self._append = self._items.append
-        if self.dir is not None and not resumed:
-            self._write_manifest(self.dir)
-        self._delivery = Delivery(recorder.source)
         self._progress = Wake()
         self._delivered = threading.Event()
-        self._supervisor: Supervisor | None = None
-        if self.dir is not None:
-            kept = write_plan(self.dir, specs)
-            keep_terms(self.dir, deadlines, retry)
-            # of an earlier attempt: they may still lack something, and can have it later
-            self._former = [alias for alias in kept if all(s.alias != alias for s in specs)]
-            recorder.on_move(partial(self._describe, self.dir, specs))
-            if isolated:
-                self._supervisor = Supervisor(
-                    self.dir,
-                    0,
-                    isolated,
-                    attempt=recorder.attempt,
-                    options={spec.alias: spec.options for spec in specs},
-                    deadlines=deadlines,
-                    retry=retry,
-                )
-        for spec, sink in made:
-            self._delivery.add(self._port(spec, sink, deadlines, retry))
-        self._put_reserved(self._started())
-        recorder.start()
+        self._joined = threading.Event()
+        self._hurry = threading.Event()
+        if quiet:
+            self._recorder = QuietRecorder(strict=strict)
+        else:
+            # without room, each call takes the long way, which knows of thinning and of fractions
+            inbox = Inbox()
+            if record or steps_per_epoch:
+                inbox.room = 0
+            self._recorder = Recorder(
+                None if joins else self.dir,
+                run_id=self._where.id if self._where.known else "",
+                project=project,
+                rank=self.rank,
+                attempt=self._first_attempt() if resumed else None,
+                inbox=inbox,
+                strict=strict,
+                segment_bytes=segment_bytes,
+            )
+        self._counters.attempt = self._recorder.attempt
+        self._inbox = self._recorder.inbox
+        self._items = self._recorder.inbox.items
+        self._append = self._items.append
+        self._delivery = Delivery(self._recorder.source)
         # on this thread: a child that is forked while another thread imports cannot import that
         # module itself, ever
         with contextlib.suppress(ImportError):
             importlib.import_module("anyio._backends._asyncio")
+        if joins:
+            self._join_later(self._started())
+        else:
+            self._joined.set()
+        if quiet:
+            self._delivered.set()
+        elif not joins:
+            try:
+                self._begin(self._recorder, self._started())
+            except BaseException:
+                # who mends the mistake must find the log free
+                self._recorder.stop(1.0)
+                raise
+        open_runs.append(self)
+        all_runs.add(self)
+        if not quiet:
+            atexit.register(self._at_exit)
+
+    def _first_attempt(self) -> int | None:
+        """Return the attempt after all that the ranks of a run have had."""
+        if self.dir is None:
+            return None
+        return 1 + max((newest_attempt(path) for _, path in rank_directories(self.dir)), default=0)
+
+    def _begin(self, recorder: Recorder, started: RunStarted) -> None:
+        """Put together what records and what delivers, and start both."""
+        kit = self._kit
+        if self.dir is not None:
+            self._prepare(self.dir, recorder, kit)
+        delivery = Delivery(recorder.source)
+        for spec, sink in kit.made:
+            delivery.add(self._port(spec, sink, kit.deadlines, kit.retry))
+        self._delivery = delivery
+        # before all that a rank has emitted while it did not know its run
+        recorder.inbox.items.appendleft(started)
+        recorder.start()
         self._thread = threading.Thread(target=self._deliver, name="eventlog-delivery", daemon=True)
         self._thread.start()
         if self._supervisor is not None:
             self._supervisor.start()
-        open_runs.append(self)
-        all_runs.add(self)
-        atexit.register(self._at_exit)
-
-    def _make_sinks(self, specs: list[SinkSpec]) -> tuple[list[tuple[SinkSpec, Sink]], list[str]]:
-        """Make the sinks that run here; return the aliases of those that do not, too."""
-        made: list[tuple[SinkSpec, Sink]] = []
-        isolated: list[str] = []
-        for spec in specs:
+        if self._reduced is not None:
+            self._reduced.start()
+        if self._meeting is not None and self.rank == 0:
             try:
-                if not self._is_isolated(spec):
-                    made.append((spec, spec.make()))
-                elif self.dir is not None and spec.sink is None:
-                    isolated.append(spec.alias)
-                elif spec.isolate is None:
-                    made.append((spec, spec.make()))
-                else:
-                    raise ValueError(
-                        f"sink {spec.alias!r} cannot be isolated: that takes a sink given by name "
-                        "and a run with a directory"
-                    )
-            except SinkLoadError as error:
-                self._fail(spec.alias, error)
-        return made, isolated
+                self._meeting.publish(self.id, recorder.attempt)
+            except OSError as error:
+                logger.warning("eventlog: other ranks cannot learn of run %s: %s", self.id, error)
+
+    def _prepare(self, run_dir: Path, recorder: Recorder, kit: _Kit) -> None:
+        """Keep in the run's directory what others need, and make who runs sinks elsewhere."""
+        made_here = self.rank == 0 or not (run_dir / "manifest.json").exists()
+        if made_here and not kit.resumed:
+            self._write_manifest(run_dir)
+        specs = Selected()
+        specs += [spec for spec in kit.specs if spec not in kit.reduced]
+        # of an earlier attempt: they may still lack something, and can have it later
+        kept: list[str] = []
+        if made_here:
+            kept = write_plan(run_dir, specs)
+            keep_terms(run_dir, kit.deadlines, kit.retry)
+            recorder.on_move(partial(self._describe, run_dir, specs))
+        self._former = [alias for alias in kept if all(s.alias != alias for s in specs)]
+        directory = rank_directory(run_dir, self.rank)
+        retain = kit.retain if kit.made or kit.isolated or self.rank == 0 else "all"
+        recorder.on_rotation(Retention(directory, retain, self._aliases))
+        if kit.isolated:
+            self._supervisor = Supervisor(
+                run_dir,
+                self.rank,
+                kit.isolated,
+                attempt=recorder.attempt,
+                options={spec.alias: spec.options for spec in specs},
+                deadlines=kit.deadlines,
+                retry=kit.retry,
+            )
+        if kit.reduce is not None and self.rank == 0 and self.world_size > 1:
+            self._reduced = Reduced(
+                run_dir,
+                self._identity(),
+                kit.reduce,
+                self.world_size,
+                kit.reduced,
+                attempt=recorder.attempt,
+                deadlines=kit.deadlines,
+                retry=kit.retry,
+            )
+
+    def _identity(self) -> dict[str, str]:
+        return {"run_id": self.id, "project": self.project, "name": self.name}
 
     def _write_manifest(self, run_dir: Path) -> None:
-        names = {"run_id": self.id, "project": self.project, "name": self.name}
-        write_manifest(run_dir, names)
+        write_manifest(run_dir, self._identity() | {"world_size": self.world_size})
 
-    def _describe(self, run_dir: Path, specs: list[SinkSpec]) -> None:
+    def _describe(self, run_dir: Path, specs: Selected) -> None:
         """Say again which run it is and what its sinks are, in a directory made anew."""
         try:
             self._write_manifest(run_dir)
@@ -315,65 +393,9 @@ class Run(LoggingMethods, ClosingMethods):
         except OSError as error:
             logger.warning("eventlog: %s cannot be described: %s", run_dir, error)
 
-    def _aliases(self) -> list[str]:
-        isolated = () if self._supervisor is None else self._supervisor.aliases
-        return [*self._delivery.ports, *isolated, *self._failed, *self._former]
-
-    def _fail(self, alias: str, error: Exception) -> None:
-        """Go on without a sink: a plugin that is broken costs its own points, not the training."""
-        logger.warning("eventlog: %s; the run goes on without it", error)
-        self._failed[alias] = SinkHandle(alias, "failed", None, None, None, str(error))
-
-    def _is_isolated(self, spec: SinkSpec) -> bool:
-        if spec.isolate is not None:
-            return spec.isolate
-        return spec.sink is None and load_sink_class(spec.name).isolation == "sidecar"
-
-    def _port(self, spec: SinkSpec, sink: Sink, deadlines: Deadlines, retry: Retry) -> Port:
-        source = self._recorder.source
-        subscription = Subscription(
-            source, types=spec.types, every=spec.every, reduce=spec.reduce, keys=spec.keys
-        )
-        keeper = dead_letters = None
-        if self.dir is not None:
-            keeper = partial(Keeper, rank_directory(self.dir, 0), spec.alias, sink)
-            dead_letters = DeadLetters(
-                self.dir, spec.alias, run_id=self.id, project=self.project, rank=0
-            )
-        return Port(
-            spec.alias,
-            sink,
-            subscription,
-            partial(self._info, spec.alias),
-            deadlines=deadlines,
-            retry=retry,
-            keeper=keeper,
-            dead_letters=dead_letters,
-            rate=spec.rate,
-            progress=self._progress.set,
-            status=lambda: self._status or "killed",
-        )
-
-    def _info(self, alias: str, state: dict[str, Any]) -> RunInfo:
-        return RunInfo(
-            state=state,
-            run_id=self.id,
-            alias=alias,
-            project=self.project,
-            name=self.name,
-            config=self.config.as_dict(),
-            tags=self._tags,
-            group=self._group,
-            notes=self._notes,
-            provenance=self._provenance,
-            attempt=self._counters.attempt,
-            run_dir=self.dir,
-            directory=None if self.dir is None else self.dir / safe_name(alias),
-        )
-
     def _started(self) -> RunStarted:
         return RunStarted(
-            run_id=self.id,
+            run_id=self.id if self._where.known else "",
             project=self.project,
             name=self.name,
             config=self.config.as_dict(),
@@ -381,6 +403,7 @@ class Run(LoggingMethods, ClosingMethods):
             group=self._group,
             notes=self._notes,
             provenance=self._provenance,
+            world_size=self.world_size,
             **self._axes(None, None) | ({} if self.attempt == 1 else _NOWHERE_YET),
         )
 
@@ -441,6 +464,8 @@ class Run(LoggingMethods, ClosingMethods):
         names = ("step", "batch", "epoch", "epoch_step")
         if any(not isinstance(state.get(n), int) for n in names):
             raise ValueError(f"state must be what state_dict() returned, not {state!r}")
+        # asked first: on a rank that still looks for its run, the attempt is known then, too
+        own = state.get("run_id") == self.id
         counters = self._counters
         fresh = (
             counters.step == 0
@@ -449,7 +474,7 @@ class Run(LoggingMethods, ClosingMethods):
         )
         counters.batch, counters.epoch = state["batch"], state["epoch"]
         counters.epoch_step = state["epoch_step"]
-        if fresh and state.get("run_id") != self.id:
+        if fresh and not own:
             counters.step = state["step"]
         else:
             self.rewind(state["step"])
@@ -481,54 +506,23 @@ class Run(LoggingMethods, ClosingMethods):
     # -- looking ------------------------------------------------------------------------------
 
     @property
+    def id(self) -> str:
+        """The run's id: unique, and the directory's name; the same on all ranks.
+
+        On a rank other than 0 this waits, a few seconds at most, until rank 0 has said it; where
+        nothing tells which processes belong together, it is empty there.
+        """
+        return self._where.id
+
+    @property
+    def dir(self) -> Path | None:
+        """The run's directory, the same on all ranks; see `id`. None where it has none."""
+        return self._where.dir
+
+    @property
     def attempt(self) -> int:
         """The attempt that is going on, from 1."""
         return self._counters.attempt
-
-    @property
-    def url(self) -> str | None:
-        """Where to look at the run: the first sink's address or path, or the directory."""
-        for port in self._delivery.ports.values():
-            if port.sink.url is not None:
-                return port.sink.url
-        return None if self.dir is None else str(self.dir)
-
-    def sink(self, alias: str) -> SinkHandle:
-        """Return how a sink is.
-
-        Raises:
-            KeyError: There is none of that alias.
-        """
-        if alias in self._failed:
-            return self._failed[alias]
-        supervisor = self._supervisor
-        isolated = () if supervisor is None else supervisor.aliases
-        if supervisor is not None and alias in isolated:
-            report = supervisor.report(alias)
-            return SinkHandle(alias, report.state, report.url, report.run_id, None, report.error)
-        port = self._delivery.ports.get(alias)
-        if port is None:
-            if alias in self._skipped:
-                return SinkHandle(alias, "skipped", None, None, None, self._skipped[alias])
-            known = ", ".join([*self._delivery.ports, *isolated, *self._failed]) or "none"
-            raise KeyError(f"this run has no sink {alias!r}; its sinks: {known}")
-        sink = port.sink
-        return SinkHandle(alias, port.state, sink.url, sink.run_id, sink.tracker, port.error)
-
-    def statistics(self) -> RunStatistics:
-        """Account for everything that was logged and delivered."""
-        sinks = {alias: port.statistics() for alias, port in self._delivery.ports.items()}
-        if self._supervisor is not None:
-            for alias in self._supervisor.aliases:
-                sinks[alias] = self._supervisor.statistics(alias)
-        for alias, handle in self._failed.items():
-            sinks[alias] = SinkStatistics(state="failed", error=handle.error)
-        return RunStatistics(
-            self._recorder.writer.statistics(),
-            sinks,
-            dict(self._recorder.rejections.counts),
-            self._thinned,
-        )
 
 
 def _text(name: str, value: Any) -> Any:
@@ -553,3 +547,25 @@ def _texts(name: str, values: Any) -> tuple[str, ...]:
 def _check_steps_per_epoch(value: Any) -> None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
         raise ValueError(f"steps_per_epoch must be an integer from 1, not {value!r}")
+
+
+def _check_ranks(
+    ranks: Any, reduce: Any, standing: Standing, job: Job | None, on_disk: bool
+) -> None:
+    if ranks not in ("main", "all"):
+        raise ValueError(f"ranks must be 'main' or 'all', not {ranks!r}")
+    check_reduction(reduce)
+    if reduce is not None and (ranks == "main" or not on_disk):
+        raise ValueError("reduce_ranks needs ranks='all' and a run with a directory")
+    if ranks == "main" or standing.world_size == 1 or not on_disk:
+        return
+    if job is None:
+        raise EventlogError(
+            "ranks='all' needs what is the same on all ranks and for no other job: give run_id=, "
+            "or set EVENTLOG_RUN_ID, or MASTER_ADDR and MASTER_PORT"
+        )
+    if not standing.exact:
+        raise EventlogError(
+            "ranks='all' needs the rank of each process; on the further nodes of this job it "
+            "cannot be told: give rank= and world_size=, or set LOCAL_WORLD_SIZE"
+        )

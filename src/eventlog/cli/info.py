@@ -26,6 +26,7 @@ from eventlog.cli.runs import open_run
 from eventlog.events import UnknownEvent, event_tag
 from eventlog.exceptions import LogError
 from eventlog.log.archive import Log, LogSummary
+from eventlog.ranks import REDUCED
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.console import format_value
 from eventlog.sinks.plan import PLAN
@@ -144,7 +145,10 @@ def _lines(
     yield "name", about.name
     yield "path", str(log.run_dir)
     ranks = f" (of {', '.join(map(str, log.ranks))})" if len(log.ranks) > 1 else ""
-    yield "rank", f"{log.rank}{ranks}"
+    world = f"; the run has {about.world_size}" if about.world_size > 1 else ""
+    yield "rank", f"{log.rank}{ranks}{world}"
+    if (log.run_dir / REDUCED).is_dir():
+        yield "reduced over ranks", str(log.run_dir / REDUCED)
     yield "status", summary.status
     span = ""
     if summary.first_time is not None and summary.last_time is not None:

@@ -14,10 +14,13 @@ import typer
 from eventlog import _platform
 from eventlog.cli.outcome import note, one_line
 from eventlog.cli.places import Place, is_held, places_of
-from eventlog.cli.runs import find_runs
+from eventlog.cli.runs import find_runs, ranks_of
 from eventlog.exceptions import EventlogError
 from eventlog.log.archive import Log, open_log
 from eventlog.log.files import last_valid_seq
+from eventlog.log.segment_reader import list_segments
+from eventlog.ranks import REDUCED
+from eventlog.recorder import rank_directory
 from eventlog.sinks.plan import PLAN
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ def deliver_pending(path: Path, rank: int | None, aliases: Sequence[str], patien
 
     Args:
         path: A run's directory, or one that holds runs.
-        rank: Which rank's log; the lowest by default.
+        rank: Which rank's log; by default each, and what was reduced over ranks.
         aliases: Which sinks; all when empty.
         patience: Seconds after which a sink is given up that cannot be reached.
 
@@ -51,8 +54,7 @@ def deliver_pending(path: Path, rank: int | None, aliases: Sequence[str], patien
     whole, delivered = True, False
     for run in runs:
         try:
-            log = open_log(run, rank)
-            found.append((log, places_of(log)))
+            found += [(log, places_of(log)) for log in _logs_of(run, rank)]
         except (EventlogError, OSError) as error:
             if len(runs) == 1:
                 raise
@@ -74,6 +76,14 @@ def deliver_pending(path: Path, rank: int | None, aliases: Sequence[str], patien
     if not delivered and whole:
         typer.echo(f"{path}: nothing to deliver")
     return whole
+
+
+def _logs_of(run: Path, rank: int | None) -> list[Log]:
+    """Return the logs of a run that sinks may follow."""
+    logs = ranks_of(run, rank)
+    if rank is None and list_segments(rank_directory(run / REDUCED, 0)):
+        logs.append(open_log(run / REDUCED))
+    return logs
 
 
 def _check_aliases(path: Path, aliases: Sequence[str], places: list[Place]) -> None:

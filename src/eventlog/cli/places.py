@@ -64,7 +64,8 @@ def places_of(log: Log, damaged: Callable[[LogError], None] | None = None) -> li
     end = log.source().end
     kept: list[str] = []
     try:
-        kept = [spec.alias for spec in read_plan(log.run_dir)]
+        plan = read_plan(log.run_dir)
+        kept = [spec.alias for spec in plan if log.rank == 0 or spec.ranks == "all"]
     except LogError as error:
         if damaged is None:
             raise

@@ -44,7 +44,8 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
         sink: The instance, where the user gave one.
         every, reduce, types, keys: For its subscription.
         isolate: Whether it runs in a process of its own; None for the sink's own wish.
-        ranks: main or all.
+        ranks: Which logs it follows: that of the main rank, that of each rank (all), or the one of
+            what was reduced over ranks (reduced).
         rate: Most calls of its `write` a second; None for no limit.
     """
 
@@ -259,8 +260,10 @@ def _with_options(alias: str, what: Mapping[str, Any], every: Every, reduce: Red
     inner: Any = what.get("sink", alias)
     if ours.get("isolate") not in (None, True, False):
         raise TypeError(f"sink {alias!r}: isolate must be a bool, not {ours['isolate']!r}")
-    if ours.get("ranks", "main") not in ("main", "all"):
-        raise ValueError(f"sink {alias!r}: ranks must be 'main' or 'all', not {ours['ranks']!r}")
+    if ours.get("ranks", "main") not in ("main", "all", "reduced"):
+        raise ValueError(
+            f"sink {alias!r}: ranks must be 'main', 'all' or 'reduced', not {ours['ranks']!r}"
+        )
     _check_rate(alias, ours.get("rate"))
     if isinstance(inner, str):
         return SinkSpec(alias=alias, name=inner, options=options, **ours)

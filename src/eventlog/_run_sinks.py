@@ -1,0 +1,199 @@
+"""The part of a run that has to do with its sinks: made, told of the run, asked how they are."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eventlog._counters import Counters
+from eventlog._reduction import Reduced
+from eventlog._run_reports import RunStatistics, SinkHandle
+from eventlog._run_values import RunConfig
+from eventlog._supervisor import Supervisor
+from eventlog._wake import Wake
+from eventlog.delivery import Deadlines, Delivery, Port, Retry, SinkStatistics
+from eventlog.events import Status
+from eventlog.exceptions import SinkLoadError
+from eventlog.keeping import DeadLetters, Keeper
+from eventlog.recorder import Recorder, rank_directory, sink_directory
+from eventlog.sinks.base import RunInfo, Sink
+from eventlog.sinks.registry import load_sink_class
+from eventlog.sinks.select import SinkSpec
+from eventlog.subscription import Subscription
+
+__all__ = ["SinkMethods"]
+
+logger = logging.getLogger("eventlog")
+
+
+class SinkMethods:
+    """What a run does for its sinks, and what it says of them."""
+
+    project: str
+    name: str
+    rank: int
+    world_size: int
+    config: RunConfig
+    _recorder: Recorder
+    _delivery: Delivery
+    _supervisor: Supervisor | None
+    _reduced: Reduced | None
+    _counters: Counters
+    _progress: Wake
+    _status: Status | None
+    _failed: dict[str, SinkHandle]
+    _skipped: dict[str, str]
+    _former: list[str]
+    _tags: tuple[str, ...]
+    _group: str | None
+    _notes: str | None
+    _provenance: dict[str, Any]
+    _thinned: int
+
+    @property
+    def id(self) -> str:
+        """See `Run`."""
+        raise NotImplementedError
+
+    @property
+    def dir(self) -> Path | None:
+        """See `Run`."""
+        raise NotImplementedError
+
+    def _make_sinks(
+        self, specs: list[SinkSpec], *, on_disk: bool
+    ) -> tuple[list[tuple[SinkSpec, Sink]], list[str]]:
+        """Make the sinks that run here; return the aliases of those that do not, too."""
+        made: list[tuple[SinkSpec, Sink]] = []
+        isolated: list[str] = []
+        for spec in specs:
+            try:
+                if not self._is_isolated(spec):
+                    made.append((spec, spec.make()))
+                elif on_disk and spec.sink is None:
+                    isolated.append(spec.alias)
+                elif spec.isolate is None:
+                    made.append((spec, spec.make()))
+                else:
+                    raise ValueError(
+                        f"sink {spec.alias!r} cannot be isolated: that takes a sink given by name "
+                        "and a run with a directory"
+                    )
+            except SinkLoadError as error:
+                self._fail(spec.alias, error)
+        return made, isolated
+
+    def _aliases(self) -> list[str]:
+        isolated = () if self._supervisor is None else self._supervisor.aliases
+        return [*self._delivery.ports, *isolated, *self._failed, *self._former]
+
+    def _fail(self, alias: str, error: Exception) -> None:
+        """Go on without a sink: a plugin that is broken costs its own points, not the training."""
+        logger.warning("eventlog: %s; the run goes on without it", error)
+        self._failed[alias] = SinkHandle(alias, "failed", None, None, None, str(error))
+
+    def _is_isolated(self, spec: SinkSpec) -> bool:
+        if spec.isolate is not None:
+            return spec.isolate
+        return spec.sink is None and load_sink_class(spec.name).isolation == "sidecar"
+
+    def _port(self, spec: SinkSpec, sink: Sink, deadlines: Deadlines, retry: Retry) -> Port:
+        source = self._recorder.source
+        subscription = Subscription(
+            source, types=spec.types, every=spec.every, reduce=spec.reduce, keys=spec.keys
+        )
+        keeper = dead_letters = None
+        if self.dir is not None:
+            keeper = partial(Keeper, rank_directory(self.dir, self.rank), spec.alias, sink)
+            dead_letters = DeadLetters(
+                self.dir, spec.alias, run_id=self.id, project=self.project, rank=self.rank
+            )
+        return Port(
+            spec.alias,
+            sink,
+            subscription,
+            partial(self._info, spec.alias),
+            deadlines=deadlines,
+            retry=retry,
+            keeper=keeper,
+            dead_letters=dead_letters,
+            rate=spec.rate,
+            progress=self._progress.set,
+            status=lambda: self._status or "killed",
+        )
+
+    def _info(self, alias: str, state: dict[str, Any]) -> RunInfo:
+        return RunInfo(
+            state=state,
+            run_id=self.id,
+            alias=alias,
+            project=self.project,
+            name=self.name,
+            config=self.config.as_dict(),
+            tags=self._tags,
+            group=self._group,
+            notes=self._notes,
+            provenance=self._provenance,
+            rank=self.rank,
+            world_size=self.world_size,
+            attempt=self._recorder.attempt,
+            run_dir=self.dir,
+            directory=None if self.dir is None else sink_directory(self.dir, alias, self.rank),
+        )
+
+    # -- looking ------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str | None:
+        """Where to look at the run: the first sink's address or path, or the directory."""
+        for port in self._delivery.ports.values():
+            if port.sink.url is not None:
+                return port.sink.url
+        return None if self.dir is None else str(self.dir)
+
+    def sink(self, alias: str) -> SinkHandle:
+        """Return how a sink is.
+
+        Raises:
+            KeyError: There is none of that alias.
+        """
+        if alias in self._failed:
+            return self._failed[alias]
+        isolated: list[str] = []
+        for supervisor in self._supervisors:
+            isolated += supervisor.aliases
+            if alias in supervisor.aliases:
+                report = supervisor.report(alias)
+                return SinkHandle(
+                    alias, report.state, report.url, report.run_id, None, report.error
+                )
+        port = self._delivery.ports.get(alias)
+        if port is None:
+            if alias in self._skipped:
+                return SinkHandle(alias, "skipped", None, None, None, self._skipped[alias])
+            known = ", ".join([*self._delivery.ports, *isolated, *self._failed]) or "none"
+            raise KeyError(f"this run has no sink {alias!r}; its sinks: {known}")
+        sink = port.sink
+        return SinkHandle(alias, port.state, sink.url, sink.run_id, sink.tracker, port.error)
+
+    @property
+    def _supervisors(self) -> list[Supervisor]:
+        reduced = None if self._reduced is None else self._reduced.supervisor
+        return [s for s in (self._supervisor, reduced) if s is not None]
+
+    def statistics(self) -> RunStatistics:
+        """Account for everything that was logged and delivered."""
+        sinks = {alias: port.statistics() for alias, port in self._delivery.ports.items()}
+        for supervisor in self._supervisors:
+            for alias in supervisor.aliases:
+                sinks[alias] = supervisor.statistics(alias)
+        for alias, handle in self._failed.items():
+            sinks[alias] = SinkStatistics(state="failed", error=handle.error)
+        return RunStatistics(
+            self._recorder.writer.statistics(),
+            sinks,
+            dict(self._recorder.rejections.counts),
+            self._thinned,
+        )
