@@ -451,7 +451,7 @@ def test_a_sync_that_fails_ends_the_segment(book: Any) -> None:
     assert recorder.source.synced == 15
     assert book.numbers() == list(range(15))
     assert book.statistics().written == 15
-    first, second = book.segments()
+    first, _second = book.segments()
     first.unlink()  # as if the disk had lost all of it but what was synced
     assert book.numbers() == list(range(5, 15))
 
