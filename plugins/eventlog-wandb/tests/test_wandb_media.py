@@ -224,4 +224,4 @@ def test_model_updates(gallery: Gallery) -> None:
 
 def test_a_tag_of_two_kinds_has_two_columns(gallery: Gallery) -> None:
     """A number under the name of an image does not overwrite it."""
-    assert gallery.of("one-scalar") == (len(gallery.events) - 1, 1.0)
+    assert gallery.of("one_scalar") == (len(gallery.events) - 1, 1.0)

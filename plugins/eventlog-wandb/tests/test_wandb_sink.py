@@ -168,11 +168,11 @@ def test_each_axis_has_its_column(made: Made) -> None:
         (24, 9.0),
         (26, 10.0),
     ]
-    assert made.points("loss-batch") == [(81, 2.0)]
-    assert made.points("loss-epoch") == [(2.5, 3.0)]
-    assert made.points("loss-val_step") == [(5, 4.0)]
-    assert made.points("loss-epoch axis") == [(6, 5.0)]
-    assert [value for _, value in made.points("loss-unstepped")] == [6.0]
+    assert made.points("loss_batch") == [(81, 2.0)]
+    assert made.points("loss_epoch") == [(2.5, 3.0)]
+    assert made.points("loss_val_step") == [(5, 4.0)]
+    assert made.points("loss_epoch axis") == [(6, 5.0)]
+    assert [value for _, value in made.points("loss_unstepped")] == [6.0]
     assert made.unshown["event without a step: shown at W&B's own"] == 1
     assert made.points("far") == [(2**60, 1.0)]
 
@@ -182,8 +182,8 @@ def test_a_value_that_repeats_an_axis_is_no_column(made: Made) -> None:
     row = next(row for row in made.run.rows if "phase" in row)
     assert row["epoch"] == 2
     assert row["step"] == 20
-    assert "epoch-step" not in row
-    assert row["step-step"] == 3
+    assert "epoch_step" not in row
+    assert row["step_step"] == 3
     assert row["phase"] == "up"
 
 
