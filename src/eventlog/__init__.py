@@ -9,6 +9,7 @@ from eventlog._version import __version__
 
 if TYPE_CHECKING:
     from eventlog._replay import areplay, replay, stream
+    from eventlog._signals import close_on_sigterm
     from eventlog.bus import EventBus
     from eventlog.cadence import FrequencyManager, every, log_ready
     from eventlog.events import (
@@ -57,6 +58,7 @@ __all__ = [
     "__version__",
     "areplay",
     "available_sinks",
+    "close_on_sigterm",
     "current_run",
     "every",
     "log_ready",
@@ -87,6 +89,7 @@ _MODULES = {
     "eventlog.exceptions": ("EventlogError",),
     "eventlog.log": ("Log", "open_log"),
     "eventlog._replay": ("areplay", "replay", "stream"),
+    "eventlog._signals": ("close_on_sigterm",),
     "eventlog.run": ("Run", "current_run"),
     "eventlog.sinks": ("RunInfo", "Sink", "available_sinks"),
 }

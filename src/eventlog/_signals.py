@@ -1,0 +1,53 @@
+"""SIGTERM, for those who ask: the runs are closed before the program ends as it would have."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from eventlog._run_end import open_runs
+
+__all__ = ["close_on_sigterm"]
+
+
+def close_on_sigterm(timeout: float | None = None) -> Callable[[], None]:
+    """Have SIGTERM close the open runs, as interrupted, and then do what it did before.
+
+    eventlog installs no handler by itself: frameworks have theirs. A former handler is called
+    after the runs are closed; without one, the process ends by the signal, as it would have.
+
+    Args:
+        timeout: Seconds that closing a run may take; its own `close_timeout` by default. Stay
+            below what your scheduler gives between SIGTERM and SIGKILL.
+
+    Returns:
+        A function that puts the former handler back.
+
+    Raises:
+        RuntimeError: This is not the main thread: Python lets no other one install handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("close_on_sigterm must be called on the main thread")
+    before: Any = signal.getsignal(signal.SIGTERM)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        for run in list(open_runs):
+            run.close("interrupted", timeout)
+        if callable(before):
+            before(number, frame)
+        elif before != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, handle)
+
+    def restore() -> None:
+        # whoever came later has theirs, which may call ours
+        if signal.getsignal(signal.SIGTERM) is handle:
+            signal.signal(signal.SIGTERM, before)
+
+    return restore
