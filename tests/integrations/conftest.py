@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+# the frameworks import every tracker that is installed, and Comet's reports errors to a server of
+# its own unless it is told before
+os.environ.setdefault("COMET_ERROR_TRACKING_ENABLE", "false")
+
 Points = dict[str, list[tuple[int, float]]]
 
 

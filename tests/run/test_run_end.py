@@ -243,7 +243,7 @@ def test_a_run_that_cannot_be_made_leaves_nothing(tmp_path: Path, sinks: Any) ->
     threads = threading.active_count()
     with pytest.raises((EventlogError, ValueError, TypeError)):
         Run("p", dir=tmp_path / "runs", sinks=sinks)
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     assert list(tmp_path.rglob("*")) == []
 
 
