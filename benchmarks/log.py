@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -148,14 +149,19 @@ def follow_latency(folder: Path, seconds: float) -> list[float]:
     )
     assert process.stdout is not None
     process.stdout.readline()  # it has caught up
+    lines: list[str] = []
+    # a pipe that nobody empties would hold the reader up
+    drain = threading.Thread(target=lines.extend, args=(process.stdout,))
+    drain.start()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         run.step(x=1.0)
         time.sleep(0.001)
     run.close()
-    out, _ = process.communicate(timeout=60)
-    latencies = [int(line) / 1e9 for line in out.split()]
-    return sorted(latencies)
+    process.wait(60)
+    drain.join()
+    process.stdout.close()
+    return sorted(int(line) / 1e9 for line in lines)
 
 
 def json_lines(some: Iterable[Event], path: Path) -> int:
