@@ -82,7 +82,9 @@ def test_the_end_is_told_and_the_last_step_shown(
     guidance = {"scalars": 0}
     reader = accumulator.EventAccumulator(str(run_dir / "tensorboard"), size_guidance=guidance)
     points = [(p.step, p.value) for p in reader.Reload().Scalars("loss")]
-    assert len(points) == 1000
+    steps = [step for step, _ in points]
+    # killed between a write and its confirmation, the sink is given that batch again
+    assert (sorted(set(steps)) if status == "killed" else steps) == list(range(1000))
     assert points[-1] == (999, pytest.approx(1 / 1000))
 
 
