@@ -283,7 +283,7 @@ accelerator.log({"x": accelerator.process_index}, step=1)
 tracker.log_table("t", ["a"], [[accelerator.process_index]])
 accelerator.wait_for_everyone()
 accelerator.end_training()
-print("rank", accelerator.process_index, tracker.run.rank)
+print(f"rank {accelerator.process_index} {tracker.run.rank}\\n", end="", flush=True)
 """
     )
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
