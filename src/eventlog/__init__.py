@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         UnknownEvent,
     )
     from eventlog.exceptions import EventlogError
+    from eventlog.integrations.torch import watch
     from eventlog.log import Log, open_log
     from eventlog.run import Run, current_run
     from eventlog.sinks import RunInfo, Sink, available_sinks
@@ -65,6 +66,7 @@ __all__ = [
     "open_log",
     "replay",
     "stream",
+    "watch",
 ]
 
 _MODULES = {
@@ -87,6 +89,7 @@ _MODULES = {
         "UnknownEvent",
     ),
     "eventlog.exceptions": ("EventlogError",),
+    "eventlog.integrations.torch": ("watch",),
     "eventlog.log": ("Log", "open_log"),
     "eventlog._replay": ("areplay", "replay", "stream"),
     "eventlog._signals": ("close_on_sigterm",),

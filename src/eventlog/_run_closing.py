@@ -73,6 +73,9 @@ class ClosingMethods:
         def _put_reserved(self, event: Event) -> None:
             raise NotImplementedError
 
+        def _hide_bars(self) -> None:
+            raise NotImplementedError
+
     def flush(self, timeout: float | None = 30.0) -> CloseReport:
         """Wait until what was logged by now is in the log and with every sink.
 
@@ -195,6 +198,7 @@ class ClosingMethods:
     def _end(self, status: Status, error: str | None, timeout: float) -> CloseReport:
         """Write and deliver everything, as far as there is time."""
         self._status = status
+        self._hide_bars()
         deadline = time.monotonic() + timeout
         if not self._said_end:
             self._said_end = True

@@ -275,10 +275,15 @@ class LoggingMethods(LoopMethods, MediaMethods):
         self._dues.model_updated(event)
         if self._record is not None:
             self._record.model_updated(event)
-        if values:
-            self._recorder.offer(event, numbers | dict(values), reserved=True)
-        else:
+        if not values:
             self._put_reserved(msgspec.structs.replace(event, values=numbers))
+            return
+        try:
+            numbers |= dict(values)
+        except (TypeError, ValueError):
+            advice = f"values must be a mapping of names to values, not {type(values).__name__}"
+            self._recorder.rejections.add([("values", "not_a_mapping", advice)])
+        self._recorder.offer(event, numbers, reserved=True)
 
     def emit(self, event: Event) -> bool:
         """Log an event of any type, your own included.

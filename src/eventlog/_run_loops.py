@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sized
-from typing import TYPE_CHECKING, Any, TypeVar
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 from eventlog._counters import Counters
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from eventlog._run_progress import Bar, Bars
 
 __all__ = ["LoopMethods"]
 
@@ -19,68 +17,77 @@ T = TypeVar("T")
 class LoopMethods:
     """Iterators that count what passes through them, unless their body counts by itself."""
 
+    rank: int
     _counters: Counters
-    _shown: Progress | None = None
+    _bars: Bars | None = None
+    _counting: weakref.WeakSet[Any] | None = None
 
-    if TYPE_CHECKING:  # what another part of `Run` brings
-
-        def epoch(self, *values: Any, **scalars: Any) -> None:
-            """See `Run.epoch`."""
+    def epoch(self, *values: Any, **scalars: Any) -> None:
+        """See `Run.epoch`; another part of `Run` brings it."""
+        raise NotImplementedError
 
     def epochs(self, n: int, *, progress: bool = False) -> Iterator[int]:
-        """Yield the numbers of the epochs up to n; a resumed run goes on with the one it is in.
+        """Yield the numbers of the epochs up to n; a resumed run begins the one it is in again.
 
         At the end of each, the epoch is counted and an `EpochEvent` logged, unless the body did
-        that with `Run.epoch`, to give it values.
+        that with `Run.epoch`, to give it values. One that is left, with ``break`` or an exception,
+        is not over: it is neither counted nor logged.
 
         Args:
             n: How many epochs there are to be in all.
-            progress: Show a bar in the terminal.
+            progress: Show a bar in the terminal; see `steps`.
 
         Raises:
             ValueError: `n` is no number of epochs.
         """
-        if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-            raise ValueError(f"n must be a number of epochs, not {n!r}")
+        _check("n must be a number of epochs", n)
         return self._epochs(n, progress)
 
     def _epochs(self, n: int, progress: bool) -> Iterator[int]:
         counters = self._counters
-        with self._bar(progress) as bar:
-            task = None if bar is None else bar.add_task("epoch", total=n, completed=counters.epoch)
+        bar = self._bar("epoch", n, counters.epoch, progress)
+        try:
             while counters.epoch < n:
-                at = counters.epoch
-                attempt = counters.attempt
+                at, attempt = counters.epoch, counters.attempt
+                if bar is not None:
+                    bar.show(at, at)
                 yield at
                 if counters.epoch == at and counters.attempt == attempt:
                     self.epoch()
-                if bar is not None and task is not None:
-                    bar.update(task, completed=counters.epoch)
+        finally:
+            if bar is not None:
+                bar.end()
 
-    def steps(self, batches: Iterable[T], *, progress: bool = False) -> Iterator[T]:
+    def steps(
+        self, batches: Iterable[T], *, count: bool = True, progress: bool = False
+    ) -> Iterator[T]:
         """Yield what a loader yields, and count a step after each.
 
-        A body that counts by itself, with `Run.step`, is not counted twice; one that only logs,
-        with `Run.log`, logs at the step that it is in. Leaving the loop early counts what was
-        done.
+        What the body logs with `Run.log` is at the step that it is in. A body that counts by
+        itself, with `Run.step`, is not counted twice; nothing is counted here while
+        ``watch(count=True)`` does. A step that is left, with ``break`` or an exception, is not
+        counted.
 
         Args:
             batches: A loader, or anything that can be iterated.
-            progress: Show a bar in the terminal; with a total where the loader has a length.
+            count: False only shows the bar: for validation, which is no training step.
+            progress: Show a bar on standard error, where that is a terminal, on rank 0; with a
+                total where the loader has a length.
         """
         counters = self._counters
-        total = len(batches) if isinstance(batches, Sized) else None
-        with self._bar(progress) as bar:
-            task = None if bar is None else bar.add_task("step", total=total)
-            for batch in batches:
+        bar = self._bar("step", _length(batches), 0, progress)
+        try:
+            for done, batch in enumerate(batches, 1):
                 at, attempt = counters.step, counters.attempt
                 yield batch
-                if counters.step == at and counters.attempt == attempt:
+                unmoved = counters.step == at and counters.attempt == attempt
+                if count and unmoved and not self._counting:
                     counters.step += 1
-                if bar is not None and task is not None:
-                    bar.update(task, advance=1, description=f"step {counters.step}")
-            if bar is not None and task is not None:
-                bar.remove_task(task)
+                if bar is not None:
+                    bar.show(done, counters.step)
+        finally:
+            if bar is not None:
+                bar.end()
 
     def advance(self, steps: int = 1) -> None:
         """Count steps without logging anything.
@@ -88,40 +95,38 @@ class LoopMethods:
         Raises:
             ValueError: `steps` is no number of steps.
         """
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-            raise ValueError(f"steps must be a number of steps, not {steps!r}")
+        _check("steps must be a number of steps", steps)
         self._counters.step += steps
 
-    @contextlib.contextmanager
-    def _bar(self, wanted: bool) -> Iterator[Progress | None]:
-        """Show a bar; inside of another loop, below its bar, for a terminal has one display."""
-        if not wanted or self._shown is not None:
-            yield self._shown if wanted else None
-            return
-        with _display() as shown:
-            self._shown = shown
-            try:
-                yield shown
-            finally:
-                self._shown = None
+    def _counted_by(self, somebody: object, does: bool = True) -> None:
+        """Take note of who counts the steps, as long as it lives, so that loops do not."""
+        if self._counting is None:
+            self._counting = weakref.WeakSet()
+        if does:
+            self._counting.add(somebody)
+        else:
+            self._counting.discard(somebody)
+
+    def _bar(self, name: str, total: int | None, done: int, wanted: bool) -> Bar | None:
+        if not wanted or self.rank:
+            return None
+        if self._bars is None:
+            self._bars = Bars()
+        return Bar(self._bars, name, total, done)
+
+    def _hide_bars(self) -> None:
+        if self._bars is not None:
+            self._bars.hide()
 
 
-def _display() -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def _check(rule: str, number: Any) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"{rule}, not {number!r}")
 
-    columns = (
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+def _length(batches: Any) -> int | None:
+    """Return how many there will be; a loader over a stream has a length that raises."""
+    try:
+        return len(batches)
+    except Exception:
+        return None

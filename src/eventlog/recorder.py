@@ -206,7 +206,7 @@ class Recorder:
         fetched = self._fetch(made) if made.pending else []
         if made.rejected:
             self.rejections.add(made.rejected)
-            if not made.values and not fetched and values:
+            if not made.values and not fetched and values and not reserved:
                 self.inbox.drop("no_value")
                 return False
         event = msgspec.structs.replace(event, values=made.values)

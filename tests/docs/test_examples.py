@@ -25,6 +25,7 @@ QUICK: dict[str, list[str]] = {
     "ranks.py": ["--processes", "2", "--epochs", "2"],
     "replay_elsewhere.py": [],
     "transformers_tiny.py": ["--steps", "20"],
+    "watch_digits.py": ["--epochs", "4"],
 }
 # These are run, and what they log is compared, in tests/integrations/test_same_numbers.py.
 FRAMEWORKS = {"accelerate_digits.py", "lightning_digits.py", "transformers_tiny.py"}
@@ -53,7 +54,10 @@ def test_each_example_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(QUICK) - {"all_trackers.py", "demo.py", "digits.py"} - FRAMEWORKS)
+    "name",
+    sorted(
+        set(QUICK) - {"all_trackers.py", "demo.py", "digits.py", "watch_digits.py"} - FRAMEWORKS
+    ),
 )
 def test_an_example_runs_in_an_empty_folder(name: str, tmp_path: Path) -> None:
     """An example ends well, says something, and warns of nothing."""
@@ -89,6 +93,18 @@ def test_the_digits_leave_all_kinds_of_events(tmp_path: Path) -> None:
 
     assert (count(StepEvent), count(BatchEvent), count(EpochEvent)) == (46, 90, 2)
     assert (count(ModelUpdateEvent), count(ImageEvent)) == (1, 1)
+
+
+def test_what_is_done_to_a_model_is_in_the_log(tmp_path: Path) -> None:
+    """Each of the three changes is one update, and a step is one of the optimizer's."""
+    pytest.importorskip("torch")
+    out = run("watch_digits.py", *QUICK["watch_digits.py"], folder=tmp_path)
+    kinds = [line.split()[2] for line in out.splitlines() if line.startswith("step ")]
+    assert kinds == ["freeze", "prune", "unprune+unfreeze"]
+    (run_dir,) = (tmp_path / "runs" / "watch-digits").iterdir()
+    log = open_log(run_dir)
+    assert [e.kind for e in log.events() if isinstance(e, ModelUpdateEvent)] == kinds
+    assert [e.step for e in log.events(types=[EpochEvent])] == [12, 24, 36, 48]
 
 
 @pytest.mark.timeout(180)

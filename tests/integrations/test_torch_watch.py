@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eventlog import Run, current_run, open_log
+from eventlog import FrequencyManager, Run, current_run, open_log, watch
 from eventlog.events import ModelUpdateEvent, StepEvent
 from eventlog.testing import MemorySink
 
 torch: Any = pytest.importorskip("torch")
 prune: Any = pytest.importorskip("torch.nn.utils.prune")
 parametrizations: Any = pytest.importorskip("torch.nn.utils.parametrizations")
-watch: Any = pytest.importorskip("eventlog.integrations.torch").watch
 
 
 def net() -> Any:
@@ -144,6 +147,45 @@ def swap(model: Any) -> None:
     model[2] = torch.nn.Bilinear(8, 8, 1)
 
 
+def replace(model: Any) -> None:
+    model[2] = torch.nn.Linear(8, 1)
+
+
+class QuantLinear(torch.nn.Linear):  # type: ignore[misc]
+    """Stands for what a quantisation library puts in a layer's place."""
+
+
+def quantize_by_hand(model: Any) -> None:
+    model[2] = QuantLinear(8, 1)
+
+
+def quantize_weight(model: Any) -> None:
+    whole = model[0].weight.detach().to(torch.int8)
+    model[0].weight = torch.nn.Parameter(whole, requires_grad=False)
+    model[0].weight.requires_grad = False
+
+
+def add_parameter(model: Any) -> None:
+    model[0].register_parameter("extra", torch.nn.Parameter(torch.ones(1)))
+
+
+def spectral(model: Any) -> None:
+    parametrizations.spectral_norm(model[0])
+
+
+def orthogonal(model: Any) -> None:
+    parametrizations.orthogonal(model[0])
+
+
+def weigh_old_style(model: Any) -> None:
+    with pytest.warns(FutureWarning):
+        torch.nn.utils.weight_norm(model[0])
+
+
+def spectral_old_style(model: Any) -> None:
+    torch.nn.utils.spectral_norm(model[0])
+
+
 def grow(model: Any) -> None:
     model.append(torch.nn.Linear(1, 1))
 
@@ -168,8 +210,16 @@ def widen(model: Any) -> None:
         (freeze, "freeze", ["0.weight", "0.bias"]),
         (swap, "swap", ["2"]),
         (half, "dtype", ["0.weight", "0.bias", "2.weight", "2.bias"]),
-        (grow, "grow", ["3.weight", "3.bias"]),
-        (shrink, "shrink", ["2.bias", "2.weight"]),
+        (replace, "swap", ["2"]),
+        (quantize_by_hand, "quantize", ["2"]),
+        (quantize_weight, "quantize", ["0.weight"]),
+        (grow, "grow", ["3"]),
+        (shrink, "shrink", ["2"]),
+        (add_parameter, "grow", ["0.extra"]),
+        (spectral, "parametrize", ["0.weight"]),
+        (orthogonal, "parametrize", ["0.weight"]),
+        (weigh_old_style, "parametrize", ["0.weight"]),
+        (spectral_old_style, "parametrize", ["0.weight"]),
         (widen, "shape", ["0.weight"]),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -183,6 +233,8 @@ def test_each_kind_of_change_is_noticed_once(
     assert watched.check() == {}
     change(model)
     found = watched.check()
+    freezes = {"freeze"} if change is quantize_weight else set()
+    assert found.keys() - freezes == {kind}
     assert sorted(found[kind]) == sorted(names)
     assert watched.check() == {}
     (event,) = updates(run)
@@ -248,16 +300,22 @@ def test_a_cadence_follows_the_changes(tmp_path: Path) -> None:
 
 
 def test_a_hook_never_ends_the_training(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    """What goes wrong in it is said once."""
+    """What goes wrong in it is said once, costs itself only, and the step is counted."""
+
+    class Broken:
+        def parameters(self) -> Iterator[Any]:
+            return iter(())
+
+        def named_modules(self) -> Any:
+            raise ZeroDivisionError("a model of its own kind")
+
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watch(model, optimizer, every="1 step")
-    del optimizer.param_groups[0]["lr"]
-    model.zero_grad()
-    handle = next(iter(optimizer._optimizer_step_post_hooks.values()))
-    handle(optimizer, (), {})
-    handle(optimizer, (), {})
+    watched = watch(model, optimizer, every="1 step", updates="1 step", count=True)
+    watched.model = Broken()  # type: ignore[assignment]
+    train(model, optimizer, 3)
     assert caplog.text.count("the model cannot be watched") == 1
+    assert [(e.step, e.values) for e in steps(run)] == [(n, {"lr": 0.1}) for n in range(3)]
 
 
 def test_it_ends_when_it_is_asked_to(run: Run) -> None:
@@ -280,3 +338,362 @@ def test_mistakes_are_said_at_once(tmp_path: Path) -> None:
         watch(net())
     with Run("p", dir=tmp_path) as run, pytest.raises(ValueError, match=r"cadence|every|steps"):
         watch(net(), run=run, every="often")
+    with Run("p", dir=tmp_path) as run:
+        with pytest.raises(TypeError, match=r"model must be a .*, not list"):
+            watch([], run=run)  # type: ignore[arg-type]
+        wrongs: tuple[Any, ...] = ("SGD", 3, [3])
+        for wrong in wrongs:
+            with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer"):
+                watch(net(), wrong, run=run)
+        with pytest.raises(ValueError, match="needs an optimizer"):
+            watch(net(), run=run, count=True)
+
+
+def test_a_fused_optimizer_counts_its_skips_on_the_device(run: Run) -> None:
+    """It is stepped though there is an infinity; how often it did nothing is among the values."""
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+    watched = watch(model, optimizer, every="1 step", count=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for bad in (False, True, True, False):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).sum() * (float("inf") if bad else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert watched.steps == 4
+    assert [e.values["skipped_steps"] for e in steps(run)] == [0, 1, 2, 2]
+
+
+def test_closures_of_lbfgs_are_one_step(run: Run) -> None:
+    """However often it computes the loss."""
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=5)
+    watched = watch(model, optimizer, every="1 step", count=True)
+    losses = []
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().sum()
+        loss.backward()
+        losses.append(loss.detach())
+        return losses[-1]
+
+    for _ in range(2):
+        optimizer.step(closure)
+    assert len(losses) > 2
+    assert watched.steps == 2
+    assert [e.step for e in steps(run)] == [0, 1]
+
+
+def test_each_optimizer_is_counted_and_the_first_one_leads(run: Run) -> None:
+    """As for a generator that is trained less often than its critic."""
+    first, second = net(), net()
+    slow = torch.optim.SGD(first.parameters(), lr=0.1)
+    fast = torch.optim.SGD(second.parameters(), lr=0.2)
+    watched = watch(first, [slow, fast], every="1 step", count=True)
+    for _ in range(2):
+        train(second, fast, 3)
+        train(first, slow)
+    assert watched.counts == [2, 6]
+    assert [e.step for e in steps(run)] == [0, 1]
+
+
+def test_copies_of_an_optimizer_are_not_watched(run: Run) -> None:
+    """The hook stays with the one that was given, also when its state is loaded again."""
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    watched = watch(model, optimizer)
+    train(model, optimizer)
+    pickled = pickle.loads(pickle.dumps(optimizer))  # noqa: S301
+    for other in (copy.deepcopy(optimizer), pickled):
+        other.step()
+        assert watched.steps == 1
+    optimizer.load_state_dict(optimizer.state_dict())
+    train(model, optimizer)
+    assert watched.steps == 2
+
+
+def test_optimizers_in_a_wrapper_are_found(run: Run) -> None:
+    """Frameworks put their own around; the hook is on the one inside."""
+    accelerate: Any = pytest.importorskip("accelerate")
+    model = net()
+    wrapped = accelerate.Accelerator(cpu=True).prepare(torch.optim.SGD(model.parameters(), lr=0.1))
+    watched = watch(model, wrapped, count=True)
+    model(torch.ones(2, 4)).sum().backward()
+    wrapped.step()
+    assert watched.steps == 1
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+def test_a_compiled_step_is_counted(run: Run) -> None:
+    """Each time, with what it logs (eager backend: what matters is what is traced)."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1))
+    watched = watch(model, optimizer, every="2 steps", count=True)
+    step = torch.compile(lambda: optimizer.step(), backend="eager")
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        step()
+    assert watched.steps == 4
+    assert [e.step for e in steps(run)] == [0, 2]
+
+
+def test_models_without_anything_to_say(run: Run) -> None:
+    """Frozen ones have no gradients; what is on no device, or not made yet, has no norm."""
+    model = torch.nn.Sequential(
+        torch.nn.Linear(2, 2).requires_grad_(False),
+        torch.nn.Linear(2, 2, device="meta"),
+        torch.nn.LazyLinear(2),
+    )
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    watched = watch(model, optimizer, every="1 step", per_layer=True)
+    optimizer.step()
+    (event,) = steps(run)
+    assert set(event.values) == {"lr", "param_norm", "param_norm/0.weight", "param_norm/0.bias"}
+    model[2](torch.ones(1, 3))
+    assert watched.check() == {"shape": ["2.weight", "2.bias"]}
+    watch(torch.nn.ReLU(), optimizer, every="1 step", prefix="bare/")
+    optimizer.step()
+    assert set(steps(run)[-1].values) == {"bare/lr"}
+
+
+def test_norms_of_all_types_are_right(run: Run) -> None:
+    """Of halves in single precision: their squares would overflow; complex ones, float8, empty."""
+    kinds = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
+    model = torch.nn.ParameterList([torch.full((4,), 300.0).to(kind) for kind in kinds])
+    model.append(torch.nn.Parameter(torch.ones(4).to(torch.float8_e4m3fn), requires_grad=False))
+    model.append(torch.nn.Parameter(torch.ones(0)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch(model, optimizer, every="1 step", per_layer=True)
+    optimizer.step()
+    (event,) = steps(run)
+    found = [event.values[f"param_norm/{n}"] for n in range(7)]
+    assert found == pytest.approx([600.0] * 5 + [2.0, 0.0], rel=2e-2)
+    assert event.values["param_norm"] == pytest.approx((5 * 600**2 + 4) ** 0.5, rel=1e-2)
+
+
+def test_names_are_those_of_the_model_itself(run: Run) -> None:
+    """Compiled or wrapped as a whole or in part, pruned or parametrized: nothing of that shows."""
+    model = net()
+    model[2] = torch.compile(model[2], backend="eager")
+    prune.l1_unstructured(model[0], "weight", amount=0.5)
+    whole = torch.nn.DataParallel(torch.compile(model, backend="eager"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watched = watch(whole, optimizer, every="1 step", per_layer=True)
+    optimizer.step()
+    (event,) = steps(run)
+    names = {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert {k.partition("/")[2] for k in event.values if k.startswith("param_norm/")} == names
+    model[2].requires_grad_(False)
+    assert sorted(watched.check()["freeze"]) == ["2.bias", "2.weight"]
+    assert watched.check() == {}
+
+
+def test_compiling_is_no_change(run: Run) -> None:
+    """Of a layer in place, or of all of it."""
+    model = net()
+    watched = watch(model)
+    model[0] = torch.compile(model[0], backend="eager")
+    watched.model = torch.compile(model, backend="eager")
+    assert watched.check() == {}
+
+
+def test_a_mask_that_moves_with_its_model_is_no_pruning(run: Run) -> None:
+    """Another dtype is said, and nothing else; buffers that only sound like masks mean nothing."""
+    model = net()
+    model.register_buffer("causal_mask", torch.ones(2, 2))
+    cut(model)
+    watched = watch(model)
+    model.causal_mask.mul_(2)
+    assert watched.check() == {}
+    model.half()
+    assert list(watched.check()) == ["dtype"]
+    model.load_state_dict(model.state_dict())
+    watched.check()
+    model[0].weight_mask.zero_()
+    assert watched.check() == {"prune": ["0.weight"]}
+
+
+def test_sparsifiers_of_torch_are_pruning(run: Run) -> None:
+    """Their masks are parametrizations, and change in place with each of their steps."""
+    pruning: Any = pytest.importorskip("torch.ao.pruning")
+    model = net()
+    watched = watch(model, per_layer=True)
+    sparsifier = pruning.WeightNormSparsifier(sparsity_level=0.5, sparse_block_shape=(1, 1))
+    sparsifier.prepare(model, [{"tensor_fqn": "0.weight"}])
+    assert watched.check() == {"prune": ["0.weight"], "parametrize": ["0.weight"]}
+    sparsifier.step()
+    assert watched.check() == {"prune": ["0.weight"]}
+    sparsifier.squash_mask()
+    assert watched.check() == {"unprune": ["0.weight"], "unparametrize": ["0.weight"]}
+    found = [e.values["sparsity/0.weight"] for e in updates(run)]
+    assert found == [0.0, 0.5, 0.5]
+
+
+def test_a_quantised_copy_is_one_update(run: Run) -> None:
+    """The program goes on with another model; its packed weights are counted where they are."""
+    quantization: Any = pytest.importorskip("torch.ao.quantization")
+    model = net()
+    watched = watch(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    watched.model = made
+    assert watched.check() == {"quantize": ["0", "2"]}
+    (event,) = updates(run)
+    assert event.kind == "quantize"
+    assert event.summary["before"]["by_dtype"] == {"float32": 49}
+    assert event.summary["after"]["by_dtype"] == {"qint8": 40, "float32": 9}
+    assert event.values["parameters"] == 49
+    assert event.values["trained"] == 0
+
+
+def test_a_copy_that_is_the_same_is_no_update(run: Run) -> None:
+    """What counts is what it is made of, pruned as it may be."""
+    model = net()
+    cut(model)
+    model[0].weight = model[0].weight.detach()
+    watched = watch(model)
+    watched.model = copy.deepcopy(model)
+    assert watched.check() == {}
+
+
+def test_tying_and_untying(run: Run) -> None:
+    """The same parameter under two names is said, and counted once."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    watched = watch(model)
+    model[1].weight = model[0].weight
+    assert watched.check() == {"tie": ["1.weight"]}
+    model[1].weight = torch.nn.Parameter(torch.ones(3, 3))
+    assert watched.check() == {"untie": ["1.weight"]}
+    assert [e.values["parameters"] for e in updates(run)] == [15, 24]
+
+
+def test_several_changes_are_one_event(run: Run) -> None:
+    """Between two looks; what is inside a swapped block is not said again."""
+    model = torch.nn.Sequential(net(), torch.nn.Linear(1, 1))
+    watched = watch(model)
+    model[0] = torch.nn.Sequential(torch.nn.Linear(4, 1, bias=False))
+    prune.random_unstructured(model[1], "weight", amount=1)
+    model[1].bias.requires_grad_(False)
+    changes = {"swap": ["0"], "prune": ["1.weight"], "freeze": ["1.bias"]}
+    assert watched.check() == changes
+    (event,) = updates(run)
+    assert event.kind == "swap+prune+freeze"
+    assert event.summary["changes"] == changes
+
+
+def test_what_is_undone_is_said_as_well(run: Run) -> None:
+    """A parametrization that is removed, and parameters that are trained again."""
+    model = net()
+    weigh(model)
+    freeze(model)
+    watched = watch(model)
+    torch.nn.utils.parametrize.remove_parametrizations(model[0], "weight")
+    assert watched.check()["unparametrize"] == ["0.weight"]
+    model.requires_grad_(True)
+    assert watched.check()["unfreeze"]
+
+
+def test_a_manager_on_change_follows(tmp_path: Path) -> None:
+    """The model changed since the last log, and that is one frequency old."""
+    sink = MemorySink()
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    manager = FrequencyManager(2, mode="on_change", frequency_type="step")
+    sinks = {"m": {"sink": sink, "types": ["step"], "every": manager}}
+    with Run("p", dir=tmp_path, sinks=sinks) as run:
+        watch(model, optimizer, every="1000 steps", updates="1 step", count=True)
+        for n in range(12):
+            if n == 5:
+                freeze(model)
+            run.log(n=n)
+            train(model, optimizer)
+    # the first and the last one pass in any case
+    seen = [int(n) for _, n in sink.values("n")]
+    expected, change = FrequencyManager(2, mode="on_change", frequency_type="step"), []
+    for n in range(12):
+        if expected.log_ready(n):
+            change.append(n)
+            expected.log_written(n)
+        if n == 5:
+            expected.model_updated(n)
+    assert len(change) > 1
+    assert seen == [*change, 11]
+
+
+def test_many_names_are_cut_short(run: Run) -> None:
+    """The event stays small for a large model; the caller of `check` has all of them."""
+    model = torch.nn.ParameterList([torch.ones(1) for _ in range(50)])
+    watched = watch(model)
+    model.requires_grad_(False)
+    assert len(watched.check()["freeze"]) == 50
+    (event,) = updates(run)
+    assert event.summary["changes"]["freeze"][-2:] == ["19", "and 30 more"]
+
+
+def test_another_rank_and_an_ended_run_cost_nothing(tmp_path: Path) -> None:
+    """Steps are counted; norms are not computed for nobody."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Run("p", dir=tmp_path, rank=1, world_size=2, run_id="r") as run:
+        watched = watch(model, optimizer, every="1 step", updates="1 step", count=True)
+        watched._norm_values = pytest.fail  # type: ignore[method-assign]
+        train(model, optimizer, 3)
+        assert run.state_dict()["step"] == 3
+    other = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Run("p", dir=tmp_path) as ended:
+        watched = watch(model, other, every="1 step", updates="1 step")
+    watched._norm_values = pytest.fail  # type: ignore[method-assign]
+    freeze(model)
+    train(model, other, 3)
+    assert watched.steps == 4 - 1
+    assert ended.statistics().log.dropped == {}
+
+
+def test_watching_is_exported_and_light() -> None:
+    """`eventlog.watch`, without torch until it is called."""
+    code = (
+        "import sys, eventlog\n"
+        "from eventlog import *\n"
+        "assert watch is eventlog.watch\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_an_update_keeps_what_is_plain(run: Run) -> None:
+    """Values that cannot be recorded cost themselves, and values that are none are counted."""
+    run.model_updated("grown", values={"bad": object()}, layers=3)
+    run.model_updated("grown", values={"bad": object()})
+    run.model_updated("grown", values=7, layers=4)  # type: ignore[arg-type]
+    assert [e.values for e in updates(run)] == [{"layers": 3}, {}, {"layers": 4}]
+    assert run.statistics().rejected["not_a_mapping"] == 1
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+def test_what_is_spread_over_processes_is_looked_at_here(run: Run) -> None:
+    """Norms and sparsity are of this process's part; no collective call is made (a group of 1)."""
+    dist: Any = pytest.importorskip("torch.distributed")
+    if not dist.is_available() or dist.is_initialized():
+        pytest.skip("needs a process group of its own")
+    tensors: Any = pytest.importorskip("torch.distributed.tensor")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = dist.init_device_mesh("cpu", (1,))
+        model = torch.nn.Linear(2, 2, bias=False)
+        spread = tensors.distribute_tensor(torch.eye(2), mesh, [tensors.Shard(0)])
+        model.weight = torch.nn.Parameter(spread)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        watched = watch(model, optimizer, every="1 step")
+        watched._stepped(optimizer)
+        model.requires_grad_(False)
+        watched.check()
+    finally:
+        dist.destroy_process_group()
+    (event,) = steps(run)
+    assert event.values["param_norm"] == pytest.approx(2**0.5)
+    (update,) = updates(run)
+    assert (update.values["sparsity"], update.summary["after"]["by_dtype"]) == (0.5, {"float32": 4})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eventlog import Run, open_log
+from eventlog import Run, open_log, watch
 from eventlog.events import EpochEvent, Event, StepEvent
 
 
@@ -128,8 +130,169 @@ def test_loaders_of_any_kind(tmp_path: Path) -> None:
     assert [e.step for e in events(run, StepEvent)] == [8]
 
 
-def test_a_bar_is_on_standard_error_and_only_when_asked(tmp_path: Path) -> None:
-    """Nothing is printed by default; with `progress`, standard output stays the program's own."""
+def test_a_loader_whose_length_raises(tmp_path: Path) -> None:
+    """As torch's over a stream of data; the bar does without a total."""
+
+    class Stream:
+        def __len__(self) -> int:
+            raise TypeError("a stream has no length")
+
+        def __iter__(self) -> Iterator[int]:
+            yield from range(3)
+
+    with Run("p", dir=tmp_path) as run:
+        assert list(run.steps(Stream(), progress=True)) == [0, 1, 2]
+        assert run.state_dict()["step"] == 3
+
+
+def test_a_loader_that_fails_is_seen(tmp_path: Path) -> None:
+    """Its error is the program's, and what came before is counted."""
+
+    def loader() -> Iterator[int]:
+        yield 1
+        raise OSError("the disk is gone")
+
+    with Run("p", dir=tmp_path) as run:
+        with pytest.raises(OSError, match="the disk is gone"):
+            list(run.steps(loader()))
+        assert run.state_dict()["step"] == 1
+
+
+def test_validation_is_no_training(tmp_path: Path) -> None:
+    """A plain loop counts nothing, nor does one that is there for its bar."""
+    with Run("p", dir=tmp_path) as run:
+        for _ in run.epochs(2):
+            for _ in run.steps(range(3)):
+                run.log(loss=1.0)
+            for n, _ in enumerate(run.steps(range(2), count=False, progress=True)):
+                run.log({"val/loss": 2.0}, step=n, axis="val_step")
+    assert [e.step for e in events(run, EpochEvent)] == [3, 6]
+    assert [e.step for e in events(run, StepEvent) if e.axis == "step"] == list(range(6))
+    assert [e.step for e in events(run, StepEvent) if e.axis == "val_step"] == [0, 1, 0, 1]
+
+
+def test_a_loop_that_was_left_and_is_kept_does_no_harm(tmp_path: Path) -> None:
+    """As a traceback keeps it: whenever it goes, the counters and the next loop are unmoved."""
+    with Run("p", dir=tmp_path) as run:
+        left = run.steps(range(5), progress=True)
+        next(left)
+        outer = run.epochs(3, progress=True)
+        assert next(outer) == 0
+        for n in run.steps(range(3)):
+            if n == 1:
+                del left
+                gc.collect()
+        assert run.state_dict()["step"] == 3
+        outer.close()  # type: ignore[attr-defined]
+        assert run.state_dict()["epoch"] == 0
+
+
+def test_somebody_else_who_counts_is_not_disturbed(tmp_path: Path) -> None:
+    """Micro-batches pass through the loop; a step is one when the optimizer makes it."""
+    torch: Any = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Run("p", dir=tmp_path) as run:
+        with watch(model, optimizer, every="1000 steps", count=True):
+            for n in run.steps(range(8)):
+                model(torch.ones(1, 2)).sum().backward()
+                if n % 4 == 3:
+                    optimizer.step()
+                run.log(n=n)
+        assert run.state_dict()["step"] == 2
+        for _ in run.steps(range(3)):
+            pass
+        assert run.state_dict()["step"] == 5
+        watch(model, torch.optim.SGD(model.parameters(), lr=0.1), count=True)
+        gc.collect()
+        for _ in run.steps(range(3)):
+            pass
+        assert run.state_dict()["step"] == 8
+    found = [(e.step, e.values["n"]) for e in events(run, StepEvent) if "n" in e.values]
+    assert found == [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4), (1, 5), (1, 6), (2, 7)]
+
+
+def test_a_loop_after_the_end_still_yields(tmp_path: Path) -> None:
+    """The training goes on; what it says is counted as dropped."""
+    with Run("p", dir=tmp_path) as run:
+        pass
+    assert list(run.epochs(2, progress=True)) == [0, 1]
+    assert list(run.steps("ab", progress=True)) == ["a", "b"]
+    assert run.statistics().log.dropped == {"closed": 2}
+
+
+BARS = """
+import sys, eventlog
+rank, what = int(sys.argv[2]), sys.argv[3]
+if what == "without rich":
+    sys.modules["rich"] = None
+with eventlog.Run("p", dir=sys.argv[1], rank=rank, world_size=2, run_id="r") as run:
+    for epoch in run.epochs(2, progress=what != "plain"):
+        for n in run.steps(range(3), progress=what != "plain"):
+            if what == "raise" and n == 1:
+                raise ZeroDivisionError
+        print("epoch", epoch)
+print("done")
+"""
+SHOWN, HIDDEN = "\x1b[?25h", "\x1b[?25l"
+
+
+def at_a_terminal(tmp_path: Path, rank: int, what: str) -> tuple[str, str]:
+    """Run `BARS` with standard error at a terminal; returns what came there, and the output."""
+    import pty
+
+    here, there = pty.openpty()
+    code = [sys.executable, "-c", BARS, str(tmp_path), str(rank), what]
+    environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS")}
+    with subprocess.Popen(
+        code, stdout=subprocess.PIPE, stderr=there, text=True, env=environment | {"TERM": "xterm"}
+    ) as child:
+        os.close(there)
+        seen = b""
+        while True:
+            try:
+                part = os.read(here, 65536)
+            except OSError:  # Linux's word for the end
+                break
+            if not part:
+                break
+            seen += part
+        assert child.stdout is not None
+        out = child.stdout.read()
+    os.close(here)
+    return seen.decode(), out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_bar_stands_at_the_terminal_and_nowhere_else(tmp_path: Path) -> None:
+    """What the program prints stays on its output, and the cursor is there again at the end."""
+    seen, out = at_a_terminal(tmp_path, 0, "bar")
+    assert "epoch 0" in seen
+    assert "step" in seen
+    assert out == "epoch 0\nepoch 1\ndone\n"
+    assert seen.rindex(SHOWN) > seen.rindex(HIDDEN)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_an_exception_leaves_the_terminal_whole(tmp_path: Path) -> None:
+    """The bars are gone before the traceback is printed."""
+    seen, _ = at_a_terminal(tmp_path, 0, "raise")
+    assert seen.rindex(SHOWN) < seen.index("Traceback")
+    assert seen.rindex(SHOWN) > seen.rindex(HIDDEN)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(("rank", "what"), [(0, "plain"), (1, "bar"), (0, "without rich")])
+def test_where_no_bar_is_shown(tmp_path: Path, rank: int, what: str) -> None:
+    """Not asked for, on another rank, without the library: the training goes on."""
+    seen, out = at_a_terminal(tmp_path, rank, what)
+    assert HIDDEN not in seen
+    assert out == "epoch 0\nepoch 1\ndone\n"
+    assert ("no progress is shown" in seen) == (what == "without rich")
+
+
+def test_nothing_is_shown_in_a_file(tmp_path: Path) -> None:
+    """Where standard error is no terminal, nothing is printed, with `progress` or without."""
     code = (
         "import sys, eventlog\n"
         "with eventlog.Run('p', dir=sys.argv[1]) as run:\n"
@@ -147,5 +310,4 @@ def test_a_bar_is_on_standard_error_and_only_when_asked(tmp_path: Path) -> None:
             timeout=60,
         )
         assert done.stdout == "done\n"
-        assert "Traceback" not in done.stderr
-        assert how == "bar" or done.stderr == ""
+        assert done.stderr == ""

@@ -1,169 +1,327 @@
-"""What a model is made of, at one moment, and what became different since: without its values."""
+"""What a model is made of, at one moment, and what became different since: without its values.
+
+Names are those that the model's own code uses: wrappers (compiled modules, activation checkpoints,
+sharding), pruning and parametrizations put names of their own in between, which are left out.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+import weakref
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["ModelState", "changes_between", "sparsity_of", "state_of"]
+__all__ = [
+    "Mask",
+    "ModelState",
+    "Module",
+    "Parameter",
+    "changes_between",
+    "dtype_name",
+    "parameters_of",
+    "state_of",
+    "unwrapped",
+    "walk",
+]
 
-_MASK = "_mask"
+_WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+_SPLIT = "parametrizations"
+_OLD_STYLE = ("torch.nn.utils.weight_norm", "torch.nn.utils.spectral_norm")
+"""Where the parametrizations are from that hooks do, as torch had them before `parametrize`."""
+
+_QUANTIZED = ("int", "uint", "qint", "quint", "float8", "float4", "bits")
+
+
+class Module(NamedTuple):
+    """A module's type, and itself, while it lives."""
+
+    kind: str
+    ref: weakref.ref[Any]
+
+
+class Parameter(NamedTuple):
+    """A parameter's figures; the shape is empty before a lazy module has seen an input."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    trained: bool
+
+
+class Mask(NamedTuple):
+    """What tells one pruning mask from the next, without a look at its values."""
+
+    ref: weakref.ref[Any]
+    version: tuple[int, int]
+    place: tuple[Any, Any]
 
 
 class ModelState(NamedTuple):
-    """Nothing in it is read from a device.
+    """Nothing in it is read from a device, and it keeps nothing alive.
 
     Attributes:
-        modules: The type of each module, by name.
-        parameters: Shape, dtype and whether it is trained, by name; an original that a mask or a
-            parametrization stands before goes by the name that the model's code uses.
-        masks: What tells one pruning mask from the next, by the parameter's name.
+        root: The model.
+        modules: By name, parents first.
+        parameters: By name; one that several modules share stands here once.
+        ties: The other names of those that are shared, and the name that they stand under.
+        masks: By the parameter's name.
         parametrized: The types of parametrizations, by the parameter's name.
     """
 
-    modules: dict[str, str]
-    parameters: dict[str, tuple[tuple[int, ...], str, bool]]
-    masks: dict[str, tuple[int, int]]
+    root: weakref.ref[Any]
+    modules: dict[str, Module]
+    parameters: dict[str, Parameter]
+    ties: dict[str, str]
+    masks: dict[str, Mask]
     parametrized: dict[str, tuple[str, ...]]
 
 
-def state_of(model: Any) -> ModelState:
-    """Return what a model is made of."""
-    modules: dict[str, str] = {}
-    masks: dict[str, tuple[int, int]] = {}
-    parametrized: dict[str, tuple[str, ...]] = {}
+def unwrapped(model: Any) -> Any:
+    """Return the model inside of what torch wraps around it: compiled, or for several devices."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and "Parallel" in type(model).__name__:
+            inner = getattr(model, "module", None)
+        if inner is None or not hasattr(inner, "named_modules"):
+            return model
+        model = inner
+
+
+def walk(model: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Yield a model's modules, parents first: name, module, whether it is a parametrization's."""
     for name, module in model.named_modules():
-        if ".parametrizations" in f".{name}":
+        if _SPLIT not in name and "_" not in name:
+            yield name, module, False
             continue
-        modules[name] = _type_name(module)
-        for buffer, tensor in module.named_buffers(recurse=False):
-            if buffer.endswith(_MASK) and tensor is not None:
-                masks[_join(name, buffer.removesuffix(_MASK))] = (id(tensor), tensor._version)
-        for tensor_name, chain in getattr(module, "parametrizations", {}).items():
-            parametrized[_join(name, tensor_name)] = tuple(_type_name(one) for one in chain)
-    parameters = {
-        _plain_name(name): (tuple(p.shape), str(p.dtype).removeprefix("torch."), p.requires_grad)
-        for name, p in model.named_parameters()
-    }
-    return ModelState(modules, parameters, masks, parametrized)
+        parts = name.split(".")
+        plain = [part for part in parts if part not in _WRAPPERS and part != _SPLIT]
+        yield ".".join(plain), module, _SPLIT in parts
 
 
-def _type_name(module: Any) -> str:
-    kind = type(module)
-    # torch makes a class of its own for each module that is parametrized
-    if kind.__name__.startswith("Parametrized") and hasattr(module, "parametrizations"):
-        kind = kind.__mro__[1]
-    return f"{kind.__module__}.{kind.__qualname__}"
+def parameters_of(model: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of each parameter, itself, and its mask, if it has one.
+
+    Those that are shared come once for each of their names.
+    """
+    for name, module, inside in walk(model):
+        yield from _parameters_in(name, module, inside)
+
+
+def _parameters_in(name: str, module: Any, inside: bool) -> Iterator[tuple[str, Any, Any]]:
+    for key, tensor in module._parameters.items():
+        if tensor is None:
+            continue
+        if inside and key == "original":
+            yield name, tensor, _mask_in(module)
+        elif key.endswith("_orig") and (base := key.removesuffix("_orig")) in module.__dict__:
+            # pruned, or normed by a hook: the model's own code knows the result by the name
+            yield _join(name, base), tensor, module._buffers.get(f"{base}_mask")
+        else:
+            yield _join(name, key), tensor, None
+
+
+def _mask_in(chain: Any) -> Any:
+    """Return the mask among a parameter's parametrizations, as torch's sparsifiers have it."""
+    for one in chain:
+        mask = one._buffers.get("mask")
+        if mask is not None and mask.shape == chain.original.shape:
+            return mask
+    return None
 
 
 def _join(module: str, name: str) -> str:
     return f"{module}.{name}" if module else name
 
 
-def _plain_name(name: str) -> str:
-    """Return what the model's own code calls a parameter."""
-    parts = name.split(".")
-    if "parametrizations" in parts:
-        at = parts.index("parametrizations")
-        return ".".join([*parts[:at], parts[at + 1]]) + _tail(parts[at + 2 :])
-    return name.removesuffix("_orig")
+def state_of(model: Any) -> ModelState:
+    """Return what a model is made of."""
+    state = ModelState(weakref.ref(model), {}, {}, {}, {}, {})
+    seen: dict[int, str] = {}
+    for name, module, inside in walk(model):
+        if not inside and "_orig_mod" not in module._modules:
+            state.modules.setdefault(name, Module(_type_name(module), weakref.ref(module)))
+        chains = module._modules.get(_SPLIT)
+        if chains is not None:
+            for tensor_name, chain in chains.items():
+                types = tuple(_type_name(one) for one in chain)
+                state.parametrized[_join(name, tensor_name)] = types
+        for hook in module._forward_pre_hooks.values():
+            if type(hook).__module__ in _OLD_STYLE:
+                state.parametrized[_join(name, hook.name)] = (_type_of(hook),)
+        for own, tensor, mask in _parameters_in(name, module, inside):
+            first = seen.setdefault(id(tensor), own)
+            if first != own:
+                state.ties[own] = first
+                continue
+            state.parameters[own] = _figures(tensor)
+            if mask is not None:
+                place = (mask.device, mask.dtype)
+                state.masks[own] = Mask(weakref.ref(mask), _version_of(mask), place)
+    return state
 
 
-def _tail(parts: list[str]) -> str:
-    return "" if parts == ["original"] else "." + ".".join(parts)
+def _version_of(mask: Any) -> tuple[int, int]:
+    """Return what becomes different when a mask is written to, or its memory replaced."""
+    try:
+        memory = mask.data_ptr()
+    except RuntimeError:  # it has none that could be named
+        memory = 0
+    return 0 if mask.is_inference() else mask._version, memory
+
+
+def _figures(tensor: Any) -> Parameter:
+    shape = () if hasattr(tensor, "materialize") else tuple(tensor.shape)
+    return Parameter(shape, dtype_name(tensor), tensor.requires_grad)
+
+
+_dtypes: dict[Any, str] = {}
+
+
+def dtype_name(tensor: Any) -> str:
+    """Return a tensor's dtype, and its class where that says how it is stored."""
+    dtype = tensor.dtype
+    name = _dtypes.get(dtype)
+    if name is None:
+        name = _dtypes[dtype] = str(dtype).removeprefix("torch.")
+    kind = type(tensor)
+    # a parameter, or one that is spread over processes
+    if kind.__module__.partition(".")[0] == "torch":
+        return name
+    return f"{kind.__name__}[{name}]"
+
+
+def _type_name(module: Any) -> str:
+    kind = type(module)
+    # torch makes a class of its own for each module that is parametrized
+    if _SPLIT in module._modules and kind.__name__.startswith("Parametrized"):
+        kind = kind.__mro__[1]
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _type_of(thing: Any) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def changes_between(before: ModelState, after: ModelState) -> dict[str, list[str]]:
     """Return what changed: the names of modules or parameters, by what was done to them.
 
-    The kinds are prune, unprune, parametrize, unparametrize, swap, freeze, unfreeze, dtype, shape,
-    grow (there are new ones) and shrink (some are gone).
+    The kinds are swap, for modules; quantize, grow and shrink, for modules and parameters; and
+    prune, unprune, parametrize, unparametrize, tie, untie, dtype, shape, freeze and unfreeze, for
+    parameters. What is inside a module that was swapped, is new or is gone is not named.
     """
     found: dict[str, list[str]] = {}
-    for kind, name in _changes(before, after):
-        found.setdefault(kind, []).append(name)
+    inside: set[str] = set()
+    for kind, name in _module_changes(before, after):
+        found.setdefault(kind, []).append(name or "(model)")
+        inside.add(name)
+    touched = {
+        name
+        for name in before.parametrized.keys() | after.parametrized.keys()
+        if before.parametrized.get(name) != after.parametrized.get(name)
+    }
+    for changes in (
+        _mask_changes(before, after),
+        _parametrization_changes(before, after, touched),
+        _parameter_changes(before, after, touched),
+    ):
+        for kind, name in changes:
+            if not _is_in(name, inside):
+                found.setdefault(kind, []).append(name)
     return found
 
 
-def _changes(before: ModelState, after: ModelState) -> Iterator[tuple[str, str]]:
-    for name, mask in after.masks.items():
-        if before.masks.get(name) != mask:
-            yield "prune", name
-    yield from (("unprune", name) for name in before.masks.keys() - after.masks.keys())
-    for name, chain in after.parametrized.items():
-        if before.parametrized.get(name) != chain:
-            yield "parametrize", name
-    gone = before.parametrized.keys() - after.parametrized.keys()
-    yield from (("unparametrize", name) for name in sorted(gone))
-    for name, kind in after.modules.items():
-        if name in before.modules and before.modules[name] != kind:
-            yield "swap", name
-    inside = {f"{name}." for name, kind in after.modules.items()
-              if name in before.modules and before.modules[name] != kind}  # fmt: skip
-    for name, (shape, dtype, trained) in after.parameters.items():
-        if name not in before.parameters:
-            if not any(name.startswith(prefix) for prefix in inside):
-                yield "grow", name
+def _is_in(name: str, modules: Collection[str]) -> bool:
+    """Whether a name is one of these, or of something in one of them."""
+    if not modules:
+        return False
+    while name not in modules:
+        if not name:
+            return False
+        name = name.rpartition(".")[0]
+    return True
+
+
+def _module_changes(before: ModelState, after: ModelState) -> Iterator[tuple[str, str]]:
+    same_model = before.root is after.root
+    done: set[str] = set()
+    for name, module in after.modules.items():
+        was = before.modules.get(name)
+        if was is None:
+            kind = "grow"
+        elif was.kind != module.kind and not _was_lazy(was, module):
+            quantized = "quant" in module.kind.lower() and "quant" not in was.kind.lower()
+            kind = "quantize" if quantized else "swap"
+        elif same_model and was.ref is not module.ref:
+            kind = "swap"
+        else:
             continue
-        was_shape, was_dtype, was_trained = before.parameters[name]
-        if shape != was_shape:
-            yield "shape", name
-        if dtype != was_dtype:
-            yield "dtype", name
-        if trained != was_trained:
-            yield ("unfreeze" if trained else "freeze"), name
-    for name in before.parameters.keys() - after.parameters.keys():
-        if not any(name.startswith(prefix) for prefix in inside):
+        if not _is_in(name, done):
+            done.add(name)
+            yield kind, name
+    gone: set[str] = set()
+    for name in before.modules:
+        if name not in after.modules and not _is_in(name, done) and not _is_in(name, gone):
+            gone.add(name)
             yield "shrink", name
 
 
-def summary_of(state: ModelState) -> dict[str, Any]:
-    """Return a model's figures: parameters in all, trained ones, and by dtype."""
-    sizes = {name: _size(shape) for name, (shape, _, _) in state.parameters.items()}
-    dtypes: Counter[str] = Counter()
-    for name, (_, dtype, _) in state.parameters.items():
-        dtypes[dtype] += sizes[name]
-    trained = sum(sizes[name] for name, (_, _, on) in state.parameters.items() if on)
-    return {"parameters": sum(sizes.values()), "trained": trained, "by_dtype": dict(dtypes)}
+def _was_lazy(was: Module, now: Module) -> bool:
+    return was.ref is now.ref and was.kind.rpartition(".")[2].startswith("Lazy")
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    total = 1
-    for n in shape:
-        total *= n
-    return total
+def _mask_changes(before: ModelState, after: ModelState) -> Iterator[tuple[str, str]]:
+    same_model = before.root is after.root
+    for name, mask in after.masks.items():
+        was = before.masks.get(name)
+        if was is None:
+            yield "prune", name
+            continue
+        # a mask that went to another device, or dtype, with its model is still the same
+        stayed = same_model and was.place == mask.place
+        if stayed and (was.ref is not mask.ref or was.version != mask.version):
+            yield "prune", name
+    yield from (("unprune", name) for name in before.masks if name not in after.masks)
 
 
-def weights_of(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the weights that the model computes with: masked, where they are pruned.
-
-    Those with fewer than two dimensions (biases, norms) are left out: nobody prunes them.
-    """
-    for name, module in model.named_modules():
-        for key, tensor in module._parameters.items():
-            if tensor is None or tensor.dim() < 2:
-                continue
-            if key.endswith("_orig"):
-                mask = module._buffers.get(f"{key.removesuffix('_orig')}{_MASK}")
-                tensor = tensor if mask is None else tensor.detach() * mask
-            yield _plain_name(_join(name, key)), tensor.detach()
+def _parametrization_changes(
+    before: ModelState, after: ModelState, touched: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    yield from (("parametrize", name) for name in after.parametrized if name in touched)
+    for name in before.parametrized:
+        if name not in after.parametrized:
+            yield "unparametrize", name
 
 
-def sparsity_of(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Return which share of a model's weights is 0, and of each layer's, as scalars on its device.
+def _parameter_changes(
+    before: ModelState, after: ModelState, touched: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    # a parametrization splits its parameter: that is one change, and not three
+    related = {f"{name}{end}" for name in touched for end in ("", "_g", "_v")}
+    for name, now in after.parameters.items():
+        was = before.parameters.get(name)
+        if was is not None:
+            yield from ((kind, name) for kind in _figure_changes(was, now))
+        elif name in before.ties:
+            yield "untie", name
+        elif not _is_in(name, related):
+            yield "grow", name
+    for name, first in after.ties.items():
+        if name in before.parameters or (name in before.ties and before.ties[name] != first):
+            yield "tie", name
+        elif name not in before.ties and not _is_in(name, related):
+            yield "grow", name
+    there = after.parameters.keys() | after.ties.keys()
+    for name in [*before.parameters, *before.ties]:
+        if name not in there and not _is_in(name, related):
+            yield "shrink", name
 
-    Nothing waits for the device. None for a model without weights of two dimensions or more.
-    """
-    import torch
 
-    zeros: dict[str, Any] = {}
-    total = 0
-    for name, weight in weights_of(model):
-        zeros[name] = (weight.numel() - weight.count_nonzero(), weight.numel())
-        total += weight.numel()
-    if not total:
-        return None, {}
-    device = next(iter(zeros.values()))[0].device
-    count = torch.stack([n.to(device, non_blocking=True) for n, _ in zeros.values()]).sum()
-    return count / total, {name: n / size for name, (n, size) in zeros.items()}
+def _figure_changes(was: Parameter, now: Parameter) -> Iterator[str]:
+    if now.shape != was.shape:
+        yield "shape"
+    if now.dtype != was.dtype:
+        yield "quantize" if _is_quantized(now.dtype) and not _is_quantized(was.dtype) else "dtype"
+    if now.trained != was.trained:
+        yield "unfreeze" if now.trained else "freeze"
+
+
+def _is_quantized(dtype: str) -> bool:
+    return "[" in dtype or dtype.startswith(_QUANTIZED)

@@ -1,27 +1,32 @@
 """`watch`: learning rates, norms, optimizer steps, and what is done to the model itself.
 
 Nothing here waits for a device: norms and sparsities are computed where the model is, and fetched
-like any other value.
+like any other value. torch is imported when `watch` is called.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from eventlog.integrations._model_state import (
-    ModelState,
-    changes_between,
+from eventlog import _device
+from eventlog.cadence.gate import Gate
+from eventlog.exceptions import ValueRejectedError
+from eventlog.integrations._model_figures import (
+    norms_of,
+    sizes_of,
     sparsity_of,
-    state_of,
-    summary_of,
+    tensors_of,
+    total_norm,
 )
+from eventlog.integrations._model_state import ModelState, changes_between, state_of, unwrapped
 
 if TYPE_CHECKING:
+    import torch
+
     from eventlog.run import Run
 
 __all__ = ["Watch", "watch"]
@@ -48,16 +53,18 @@ def watch(
 
     Args:
         model: Whose norms are taken, and whose changes are noticed.
-        optimizer: One or more; None for one that is stepped elsewhere: call `Watch.check` then.
+        optimizer: One or more; the steps of the first one decide when there is something to do.
+            None for one that is stepped elsewhere: call `Watch.check` then.
         run: The run; the one that was opened last by default.
         every: When learning rates and norms are logged.
-        updates: When it is looked whether the model changed; None for never. A look takes about
-            a microsecond for each parameter and module.
+        updates: When it is looked whether the model changed; None for only when `Watch.check` is
+            called. A look takes some microseconds for each module.
         norms: Whether the norms of all gradients and of all parameters are logged.
-        per_layer: Whether each parameter's norms, and each layer's sparsity, are logged as well.
+        per_layer: Whether each parameter's norms, and each changed weight's sparsity, are logged
+            as well.
         count: Whether the run's step is counted here, at each step of the (first) optimizer: call
-            `run.log` then, and not `run.step`. A step that a GradScaler skips is not counted, and
-            accumulated micro-batches are one step.
+            `run.log` then, and not `run.step`; `run.steps` does not count then either. A step that
+            a GradScaler skips is not counted, and accumulated micro-batches are one step.
         prefix: Put before the names of the values.
 
     Returns:
@@ -65,6 +72,8 @@ def watch(
 
     Raises:
         RuntimeError: There is no run.
+        TypeError: What is given is no module, or no optimizer of torch's.
+        ValueError: `count` is asked for without an optimizer.
         CadenceError: A cadence is wrong.
     """
     if run is None:
@@ -73,23 +82,48 @@ def watch(
         run = current_run()
         if run is None:
             raise RuntimeError("there is no open run to log to: open one, or give run=")
-    if optimizer is None:
-        optimizers: list[torch.optim.Optimizer] = []
-    elif isinstance(optimizer, torch.optim.Optimizer):
-        optimizers = [optimizer]
-    else:
-        optimizers = list(optimizer)
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    one = isinstance(optimizer, torch.optim.Optimizer) or not isinstance(optimizer, Iterable)
+    given: list[Any] = [optimizer] if one else list(optimizer)  # type: ignore[arg-type]
+    optimizers = [_own(o) for o in given if o is not None]
+    if count and not optimizers:
+        raise ValueError("count=True needs an optimizer, whose steps are counted")
+    # a wrong text is said here, and not in the middle of the training
+    Gate(every)
+    if updates is not None:
+        Gate(updates)
     return Watch(
         model, optimizers, run, every, updates, norms=norms, per_layer=per_layer, count=count,
         prefix=prefix,
     )  # fmt: skip
 
 
+def _own(optimizer: Any) -> Any:
+    """Return torch's optimizer, out of what a framework has wrapped around it.
+
+    Raises:
+        TypeError: It is none.
+    """
+    inner = getattr(optimizer, "optimizer", None)
+    if inner is not None and "_optimizer_step_post_hooks" not in vars(optimizer):
+        return _own(inner)
+    if not hasattr(optimizer, "register_step_post_hook"):
+        raise TypeError(
+            f"optimizer must be a torch.optim.Optimizer or several, not {type(optimizer).__name__}"
+        )
+    return optimizer
+
+
 class Watch:
     """What `watch` returns.
 
     Attributes:
-        steps: Steps that the (first) optimizer took since.
+        model: The model. Give another one here when the program goes on with one that was made
+            from it, quantised for example: what is different in it is the next update.
+        counts: Steps that each optimizer took since.
     """
 
     def __init__(
@@ -105,8 +139,8 @@ class Watch:
         count: bool,
         prefix: str,
     ) -> None:
-        self.steps = 0
-        self._model = model
+        self.model = model
+        self.counts = [0] * max(1, len(optimizers))
         self._optimizers = optimizers
         self._run = run
         self._every = every
@@ -116,12 +150,17 @@ class Watch:
         self._count = count
         self._prefix = prefix
         self._failed = False
-        run.due(every)  # a wrong text is said here, and not in the middle of the training
-        if updates is not None:
-            run.due(updates)
-        self._state: ModelState = state_of(model)
-        self._sparsity, self._layers = sparsity_of(model)
-        self._handles = [o.register_step_post_hook(self._stepped) for o in optimizers[:1]]
+        self._skipped: Any = None
+        inside = unwrapped(model)
+        self._state: ModelState = state_of(inside)
+        self._sizes = sizes_of(inside)
+        self._sparsity, self._layers = sparsity_of(inside)
+        self._handles: list[Any] = []
+        for number, optimizer in enumerate(optimizers):
+            hook = partial(self._also_stepped, number) if number else self._stepped
+            self._handles.append(optimizer.register_step_post_hook(hook))
+        if count:
+            run._counted_by(self)
 
     def __enter__(self) -> Watch:
         return self
@@ -134,54 +173,96 @@ class Watch:
     ) -> None:
         self.remove()
 
+    @property
+    def steps(self) -> int:
+        """Steps that the (first) optimizer took since."""
+        return self.counts[0]
+
     def remove(self) -> None:
         """Take the hooks off."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._run._counted_by(self, False)
 
-    def _stepped(self, *_: Any) -> None:
+    def _also_stepped(self, number: int, *_: Any) -> None:
+        self.counts[number] += 1
+
+    def _stepped(self, optimizer: Any = None, *_: Any) -> None:
         """Go on after the optimizer's step; nothing that goes wrong here reaches the training."""
-        self.steps += 1
+        self.counts[0] += 1
         run = self._run
+        # a fused optimizer steps in any case, and looks on the device whether to do anything
+        found = getattr(optimizer, "found_inf", None)
+        if found is not None:
+            self._safely(partial(self._note_skipped, found))
+        due = run.due(self._every)
+        look = self._updates is not None and run.due(self._updates)
+        if (due or look) and not self._is_idle():
+            if due:
+                self._safely(self._log)
+            if look:
+                self._safely(self.check)
+        if self._count:
+            run.advance()
+
+    def _safely(self, work: Callable[[], object]) -> None:
         try:
-            if run.due(self._every):
-                run.log(self._values())
-            if self._updates is not None and run.due(self._updates):
-                self.check()
+            work()
+        except ValueRejectedError:  # a strict run's: it is there to raise
+            raise
         except Exception as error:
             if not self._failed:
                 logger.warning("eventlog: the model cannot be watched: %r (said once)", error)
             self._failed = True
-        if self._count:
-            run.advance()
 
-    def _values(self) -> dict[str, Any]:
+    def _is_idle(self) -> bool:
+        """Whether nothing is to be computed now.
+
+        Because another rank records, the run is over, or a graph is captured: then it would be
+        part of that, and be done again at each replay.
+        """
+        if self._run._recorder.quiet or self._run._status is not None:
+            return True
+        first = next(self.model.parameters(), None)
+        if first is None or first.device.type in ("cpu", "meta"):
+            return False
+        return _device._API.is_capturing(first.device)
+
+    def _note_skipped(self, found: Any) -> None:
+        """Count on the device, where it is known, that the GradScaler found an infinity."""
+        skipped = (found.detach() > 0).long()
+        self._skipped = skipped if self._skipped is None else self._skipped + skipped
+
+    def _log(self) -> None:
+        values = self._rates()
+        if self._skipped is not None:
+            values["skipped_steps"] = self._skipped
+        try:
+            if self._norms:
+                values |= self._norm_values()
+        finally:
+            self._run.log({f"{self._prefix}{name}": value for name, value in values.items()})
+
+    def _rates(self) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for number, optimizer in enumerate(self._optimizers):
             groups = optimizer.param_groups
+            start = "" if len(self._optimizers) == 1 else f"optimizer{number}/"
             for at, group in enumerate(groups):
-                name = "lr" if len(groups) == 1 else f"lr/{group.get('name', at)}"
-                values[name if len(self._optimizers) == 1 else f"optimizer{number}/{name}"] = group[
-                    "lr"
-                ]
-        if self._norms:
-            values |= self._norm_values()
-        return {f"{self._prefix}{name}": value for name, value in values.items()}
+                if group.get("lr") is None:  # some have none
+                    continue
+                name = f"{start}lr" if len(groups) == 1 else f"{start}lr/{group.get('name', at)}"
+                values[f"{name}/{at}" if name in values else name] = group["lr"]
+        return values
 
-    @torch.no_grad()
     def _norm_values(self) -> dict[str, Any]:
-        named = [(name, p) for name, p in self._model.named_parameters() if p.is_floating_point()]
         values: dict[str, Any] = {}
-        for kind, tensors in (
-            ("grad_norm", {name: p.grad for name, p in named if p.grad is not None}),
-            ("param_norm", {name: p.detach() for name, p in named}),
-        ):
-            single = _norms(tensors)
+        grads, parameters = tensors_of(unwrapped(self.model))
+        for kind, tensors in (("grad_norm", grads), ("param_norm", parameters)):
+            single = norms_of(tensors)
             if single:
-                values[kind] = torch.linalg.vector_norm(
-                    torch.stack([_on(one, single) for one in single.values()])
-                )
+                values[kind] = total_norm(single.values())
             if self._per_layer:
                 values |= {f"{kind}/{name}": norm for name, norm in single.items()}
         return values
@@ -192,46 +273,35 @@ class Watch:
         Returns:
             What changed: names of parameters or modules, by what was done to them.
         """
-        before, after = self._state, state_of(self._model)
+        model = unwrapped(self.model)
+        before, after = self._state, state_of(model)
         changes = changes_between(before, after)
+        self._state = after
         if not changes:
             return {}
-        self._state = after
+        sizes, self._sizes = self._sizes, sizes_of(model)
         was, was_layers = self._sparsity, self._layers
-        self._sparsity, self._layers = sparsity_of(self._model)
-        summary: dict[str, Any] = {
-            "changes": {kind: _some(names) for kind, names in changes.items()},
-            "before": summary_of(before),
-            "after": summary_of(after),
+        self._sparsity, self._layers = sparsity_of(model)
+        values = {
+            "parameters": self._sizes["parameters"],
+            "trained": self._sizes["trained"],
+            "sparsity_before": was,
+            "sparsity": self._sparsity,
         }
-        values = {"sparsity_before": was, "sparsity": self._sparsity}
         if self._per_layer:
-            pairs = {
-                name: layer for name, layer in self._layers.items() if name in _touched(changes)
-            }
-            values |= {f"sparsity/{name}": layer for name, layer in pairs.items()}
-            values |= {
-                f"sparsity_before/{name}": was_layers[name] for name in pairs if name in was_layers
-            }
-        known = {
-            f"{self._prefix}{key}": value for key, value in values.items() if value is not None
-        }
-        self._run.model_updated("+".join(changes), values=known, **summary)
-        return changes
-
-
-def _norms(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {
-        name: torch.linalg.vector_norm(
-            tensor.coalesce().values() if tensor.is_sparse else tensor, dtype=torch.float32
+            touched = _touched(changes)
+            for key, layers in (("sparsity_before", was_layers), ("sparsity", self._layers)):
+                values |= {f"{key}/{name}": n for name, n in layers.items() if touched(name)}
+        self._run.model_updated(
+            "+".join(changes),
+            values={
+                f"{self._prefix}{k}": value for k, value in values.items() if value is not None
+            },
+            changes={kind: _some(names) for kind, names in changes.items()},
+            before=sizes,
+            after=self._sizes,
         )
-        for name, tensor in tensors.items()
-    }
-
-
-def _on(norm: torch.Tensor, all_norms: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return a norm where the first one is: a model may lie on several devices."""
-    return norm.to(next(iter(all_norms.values())).device, non_blocking=True)
+        return changes
 
 
 def _some(names: list[str]) -> list[str]:
@@ -239,5 +309,8 @@ def _some(names: list[str]) -> list[str]:
     return names if left <= 0 else [*names[:_NAMED], f"and {left} more"]
 
 
-def _touched(changes: Mapping[str, list[str]]) -> set[str]:
-    return {name for names in changes.values() for name in names}
+def _touched(changes: Mapping[str, list[str]]) -> Callable[[str], bool]:
+    """Return whether a parameter is one of those that changed, or in a module that did."""
+    whole = {name for names in changes.values() for name in names}
+    within = tuple(f"{name}." for name in whole)
+    return lambda name: name in whole or name.startswith(within) or "(model)" in whole
