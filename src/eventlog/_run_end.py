@@ -76,6 +76,20 @@ def status_of(
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return "finished", None
     text = redact_text(f"{type(error).__name__}: {error}"[:1000])
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", text
-    return "failed", text
+    return ("interrupted" if _is_interruption(error) else "failed"), text
+
+
+def _is_interruption(error: BaseException) -> bool:
+    """Whether the training was ended from outside, and has not failed.
+
+    A Ctrl-C reaches asynchronous code as a cancellation, or in a group with such.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_interruption, error.exceptions))
+    # where its loop is used, the library has been imported
+    cancelled = tuple(
+        getattr(sys.modules[module], name)
+        for module, name in (("asyncio", "CancelledError"), ("trio", "Cancelled"))
+        if hasattr(sys.modules.get(module), name)
+    )
+    return isinstance(error, (KeyboardInterrupt, *cancelled))

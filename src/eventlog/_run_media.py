@@ -49,6 +49,9 @@ class MediaMethods:
         """See `Run.due`."""
         raise NotImplementedError
 
+    def _refuse_foreign(self) -> None:
+        raise NotImplementedError
+
     def _emit(
         self,
         tag: str,
@@ -56,7 +59,11 @@ class MediaMethods:
         make: Callable[[], tuple[Any, int]],
     ) -> None:
         """Put what `make` returns, an item and its size, unless it is not due or fails."""
-        if self._recorder.foreign or (every is not None and not self.due(every)):
+        if self._recorder.foreign:
+            self._refuse_foreign()
+            self._recorder.inbox.drop("forked")
+            return
+        if every is not None and not self.due(every):
             return
         if self._recorder.quiet:
             return

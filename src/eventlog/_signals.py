@@ -13,6 +13,32 @@ from eventlog._run_end import open_runs
 
 __all__ = ["close_on_sigterm"]
 
+_held = threading.local()
+_prepared: list[bool] = []
+
+
+def _hold_during_forks() -> None:
+    """Let no SIGTERM come to a child that is not ready for it.
+
+    A handler of Python's own runs a little after the signal, and a child forgets what was to be
+    run: a worker that is terminated as soon as it is forked would go on.
+    """
+    if _prepared or not hasattr(os, "register_at_fork"):
+        return
+    _prepared.append(True)
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
+
+
+def _hold() -> None:
+    _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _let_go() -> None:
+    before, _held.before = getattr(_held, "before", None), None
+    # there is none where this was asked for while another thread forked
+    if before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
 
 def close_on_sigterm(timeout: float | None = None) -> Callable[[], None]:
     """Have SIGTERM close the open runs, as interrupted, and then do what it did before.
@@ -33,6 +59,7 @@ def close_on_sigterm(timeout: float | None = None) -> Callable[[], None]:
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("close_on_sigterm must be called on the main thread")
     before: Any = signal.getsignal(signal.SIGTERM)
+    _hold_during_forks()
 
     def handle(number: int, frame: FrameType | None) -> None:
         for run in list(open_runs):
@@ -48,6 +75,7 @@ def close_on_sigterm(timeout: float | None = None) -> Callable[[], None]:
     def restore() -> None:
         # whoever came later has theirs, which may call ours
         if signal.getsignal(signal.SIGTERM) is handle:
-            signal.signal(signal.SIGTERM, before)
+            # one that C code had installed is not to be had again
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
     return restore

@@ -162,7 +162,7 @@ def test_a_forked_multiprocessing_worker_is_no_part_of_the_run(tmp_path: Path) -
         process.join(20)
         run.step(parent=2.0)
     assert process.exitcode == 0
-    assert counted["forked"] >= 12
+    assert counted["forked"] >= 13
     events = list(open_log(run.dir).events())  # type: ignore[arg-type]
     assert [e.values["parent"] for e in events if "parent" in e.values] == [1.0, 2.0]
     assert len(events) == 4

@@ -74,6 +74,18 @@ def test_folder_names_never_collide(one: str, other: str) -> None:
         assert len(name.encode()) < 255
 
 
+@pytest.mark.parametrize(
+    "axis", ["CON", "nul.txt", "Com1", "aux ", "CONIN$", "x.", "x ", "..", "é" * 90]
+)
+def test_folders_can_be_copied_to_windows(axis: str) -> None:
+    """No device's name, no end that is cut off there, not much of the length of a path."""
+    name = folder_name(axis)
+    stem = name.partition(".")[0].rstrip(" ").upper()
+    assert stem not in {"CON", "NUL", "COM1", "AUX", "CONIN$"}
+    assert name[-1] not in ". "
+    assert len(name) <= 80
+
+
 @given(st.recursive(st.none() | st.integers(), lambda x: st.dictionaries(st.text(max_size=3), x)))
 def test_no_leaf_is_lost(value: object) -> None:
     """Flattening keeps every value, whatever the names."""

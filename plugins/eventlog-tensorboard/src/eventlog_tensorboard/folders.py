@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,14 +28,19 @@ __all__ = ["Folder", "folder_name"]
 _BEYOND_FLOAT32 = "value beyond float32: shown as infinity"
 _NO_SCALAR = "value that is neither a number nor a string"
 _F32 = struct.Struct("<f").pack
-_NAME_LIMIT = 100
+_NAME_LIMIT = 60
+_RESERVED = re.compile(
+    r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)\d) *(?:\.|$)", re.IGNORECASE
+)
 
 
 def folder_name(name: str) -> str:
-    """Return a name as a path's part; two names never have the same one."""
+    """Return a name as a path's part on every system; two names never have the same one."""
     quoted = quote(name, safe=" ,;=+@()[]!$'", errors="replace").replace("~", "%7E")
-    if quoted.startswith("."):
-        quoted = "%2E" + quoted[1:]
+    if quoted.startswith(".") or _RESERVED.match(quoted):
+        quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
+    if quoted.endswith((".", " ")):
+        quoted = f"{quoted[:-1]}%{ord(quoted[-1]):02X}"
     whole = name.encode("utf-8", "surrogatepass")
     if len(quoted) <= _NAME_LIMIT and whole == name.encode("utf-8", "replace"):
         return quoted or "%"
