@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["REDACTED", "plain_config", "redact_text"]
+__all__ = ["REDACTED", "error_text", "plain_config", "redact_text"]
 
 REDACTED = "[redacted]"
 _DEPTH = 16
 _ITEMS = 10_000
+_LONGEST_ERROR = 1000
 
 _EDGE = r"[._\-/ ]"
 _SECRETS = (
@@ -40,6 +41,15 @@ _SECRET_URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,30}://[^\s/:@]{0,200}):[^\s/]{
 def redact_text(text: str) -> str:
     """Return a text without what looks like a token or a password in an address."""
     return _SECRET_URL.sub(rf"\1:{REDACTED}@", _SECRET_TEXT.sub(REDACTED, text))
+
+
+def error_text(error: BaseException) -> str:
+    """Return an exception for logs and files: what kind, and its text, without secrets.
+
+    What an SDK raises may quote its whole configuration, the password in an address included.
+    """
+    text = redact_text(f"{type(error).__name__}: {error}")
+    return text if len(text) <= _LONGEST_ERROR else f"{text[:_LONGEST_ERROR]}..."
 
 
 def plain_config(config: Any) -> dict[str, Any]:

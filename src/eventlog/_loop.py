@@ -61,11 +61,12 @@ def in_asyncio() -> bool:
 
 
 def _in_trio() -> bool:
-    trio = sys.modules.get("trio")
-    if trio is None:
+    # another thread may be importing it just now: then this one does not run it
+    ask = getattr(getattr(sys.modules.get("trio"), "lowlevel", None), "current_task", None)
+    if ask is None:
         return False
     try:
-        trio.lowlevel.current_task()
+        ask()
     except RuntimeError:
         return False
     return True

@@ -357,6 +357,9 @@ def plain_table(
             rows = [[row.get(str(c)) for c in columns] for row in rows]
     if columns is None:
         raise TypeError("columns must be given when the rows are plain sequences")
+    for name in columns:
+        if isinstance(name, list | tuple | Mapping):
+            raise TypeError(f"columns must be names, not {name!r}: it is table(tag, rows, columns)")
     table = [[_cell(cell) for cell in row] for row in rows]
     for number, row in enumerate(table):
         if len(row) != len(columns):

@@ -20,12 +20,21 @@ from eventlog.keeping import DeadLetters, Keeper
 from eventlog.recorder import Recorder, rank_directory, sink_directory
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.registry import load_sink_class
-from eventlog.sinks.select import SinkSpec
+from eventlog.sinks.select import SinkSpec, unready
 from eventlog.subscription import Subscription
 
 __all__ = ["SinkMethods"]
 
 logger = logging.getLogger("eventlog")
+
+
+def _say_what_is_missing(spec: SinkSpec) -> None:
+    """Warn at once of a sink that cannot start as things are: it is tried all the same."""
+    if spec.sink is not None or spec.isolate:
+        return
+    problem = unready(spec)
+    if problem is not None:
+        logger.warning("eventlog: sink %r is not ready: %s", spec.alias, problem)
 
 
 class SinkMethods:
@@ -73,6 +82,8 @@ class SinkMethods:
                 if not self._is_isolated(spec):
                     made.append((spec, spec.make()))
                 elif on_disk and spec.sink is None:
+                    if spec.isolate is None:  # its class is here: a mistake in its options is said
+                        spec.make()
                     isolated.append(spec.alias)
                 elif spec.isolate is None:
                     made.append((spec, spec.make()))
@@ -81,6 +92,7 @@ class SinkMethods:
                         f"sink {spec.alias!r} cannot be isolated: that takes a sink given by name "
                         "and a run with a directory"
                     )
+                _say_what_is_missing(spec)
             except SinkLoadError as error:
                 self._fail(spec.alias, error)
         return made, isolated

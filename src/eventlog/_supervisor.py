@@ -6,11 +6,12 @@ import contextlib
 import logging
 import os
 import secrets
+import select
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,8 +24,8 @@ from eventlog.sidecar import (
     SinkReport,
     read_status,
     status_path,
-    unkept_options,
 )
+from eventlog.sinks.plan import unkept_options
 
 __all__ = ["Supervisor"]
 
@@ -32,8 +33,32 @@ logger = logging.getLogger("eventlog")
 
 RESTARTS = 5
 FIRST_PAUSE = 0.5
+ANNOUNCE_EVERY = 1.0
 SETTLED = 60.0
 """Seconds after which an earlier death of the process is forgotten."""
+
+
+@contextlib.contextmanager
+def _end_of(process: subprocess.Popen[bytes]) -> Iterator[Callable[[float], bool]]:
+    """Yield a function that waits for a process's end, at most so many seconds."""
+
+    def wait(seconds: float) -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            return True
+        return False
+
+    try:
+        handle = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # no Linux, or an old one: `wait` looks 20 times a second
+        yield wait
+        return
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        yield lambda seconds: bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(handle)
 
 
 class Supervisor:
@@ -76,6 +101,7 @@ class Supervisor:
             retry=retry,
         ).write()
         self._tokens: set[str] = set()
+        self._said: dict[str, str | None] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._status: SidecarStatus | None = None
         self._ending = threading.Event()
@@ -103,7 +129,7 @@ class Supervisor:
             except OSError as error:
                 code = error
             else:
-                code = self._process.wait()
+                code = self._wait_for(self._process)
             if code in (0, 1):  # it ended by itself, and says how each sink is
                 break
             failures = 1 if time.monotonic() - begun > SETTLED else failures + 1
@@ -123,6 +149,23 @@ class Supervisor:
                 continue
         self._process = None
         self._gone.set()
+
+    def _wait_for(self, process: subprocess.Popen[bytes]) -> int:
+        """Wait for the process's end, and say meanwhile what is wrong with its sinks."""
+        with _end_of(process) as ended:
+            while not ended(ANNOUNCE_EVERY):
+                self._announce()
+        code = process.wait()
+        self._announce()
+        return code
+
+    def _announce(self) -> None:
+        """Log what goes wrong in the process, once: its own output is in a file."""
+        status = self._read_status()
+        for alias, report in ({} if status is None else status.sinks).items():
+            if report.error is not None and self._said.get(alias) != report.error:
+                logger.warning("eventlog: sink %r: %s", alias, report.error)
+            self._said[alias] = report.error
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         token = secrets.token_hex(8)
@@ -181,6 +224,7 @@ class Supervisor:
         report = self.report(alias)
         statistics = msgspec.convert(report.statistics, SinkStatistics)
         statistics.state = report.state  # type: ignore[assignment]
+        statistics.error = report.error
         return statistics
 
     def wait_flushed(self, seq: int, deadline: float | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import anyio
 
 from eventlog._calls import SinkCalls
+from eventlog._config import error_text
 from eventlog._loop import Waker
 from eventlog._terms import DEADLINES, RETRY, Deadlines, Retry, is_outage
 from eventlog.events import Event, RunFinished, RunStarted, Status
@@ -454,20 +455,19 @@ class Port:
     def _set_aside(self, events: list[Event], error: BaseException) -> None:
         if not self.dead:
             logger.warning(
-                "eventlog: sink %r refuses an event for good (%s: %s); it is set aside",
+                "eventlog: sink %r refuses an event for good (%s); it is set aside",
                 self.alias,
-                type(error).__name__,
-                error,
+                error_text(error),
             )
         self.dead += 1
-        self.refusal = f"{type(error).__name__}: {error}"
+        self.refusal = error_text(error)
         self._in_flight -= 1
         self._count()
         if self._dead_letters is not None:
             try:
                 self._dead_letters.add(events)
             except Exception as problem:  # an event that nobody can take, say
-                self.refusal += f" (and it could not be set aside: {problem})"
+                self.refusal += f" (and it could not be set aside: {error_text(problem)})"
                 self._note(problem)
 
     async def _flush(self) -> None:
@@ -541,7 +541,7 @@ class Port:
         return failures
 
     def _note(self, error: BaseException) -> None:
-        text = f"{type(error).__name__}: {error}"
+        text = error_text(error)
         if self.error != text:
             logger.warning("eventlog: sink %r: %s", self.alias, text)
         self.error = text

@@ -103,8 +103,8 @@ class Run(LoggingMethods, ClosingMethods, SinkMethods, Joining):
             std, or a mapping of keys (or patterns) to these. None passes due events as they are.
         group, tags, notes: For the trackers.
         record: A cadence for what is recorded at all; everything by default.
-        resume: A run's id, "must" or "allow": go on with that run, or with the newest one of
-            this project (and name), as another attempt.
+        resume: A run's id or directory, "must" or "allow": go on with that run, or with the newest
+            one of this project (and name), as another attempt.
         run_id: The run's id, where you choose it (``EVENTLOG_RUN_ID`` otherwise). A run that has
             it already is gone on with, as another attempt.
         ranks: Which of a job's processes record: "main" for rank 0, or "all", each into a log of
@@ -147,7 +147,7 @@ class Run(LoggingMethods, ClosingMethods, SinkMethods, Joining):
         tags: Iterable[str] = (),
         notes: str | None = None,
         record: str | None = None,
-        resume: str | None = None,
+        resume: str | os.PathLike[str] | None = None,
         run_id: str | None = None,
         ranks: Literal["main", "all"] = "main",
         reduce_ranks: str | Mapping[str, str] | None = None,
@@ -212,7 +212,7 @@ class Run(LoggingMethods, ClosingMethods, SinkMethods, Joining):
             if self.rank == 0 and self._meeting is not None:
                 self._meeting.clear()
                 earlier = self._meeting.earlier()
-            found, resumed = choose_run(base, _text("resume", resume), name, chosen, earlier)
+            found, resumed = choose_run(base, _resumed(resume), name, chosen, earlier)
             self._where.settle(found)
             if resumed and base is not None:
                 was = open_log(base / found).run_info()
@@ -536,6 +536,14 @@ def _text(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a text, not {value!r}")
     return value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _resumed(value: Any) -> Any:
+    """Return which run to go on with: of a directory, its name is the run's id."""
+    if isinstance(value, os.PathLike):
+        return Path(value).name
+    text = _text("resume", value)
+    return text if text is None or os.sep not in text else Path(text).name
 
 
 def _texts(name: str, values: Any) -> tuple[str, ...]:

@@ -14,12 +14,11 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,12 @@ from typing import Any
 import anyio
 import msgspec
 
-from eventlog._config import REDACTED, plain_config
+from eventlog._config import redact_text
 from eventlog._loop import Waker
+from eventlog._settings import load_settings
 from eventlog._terms import DEADLINES, RETRY, Deadlines, Retry, kept_terms
 from eventlog.delivery import Delivery, Port, SinkStatistics
-from eventlog.exceptions import EventlogError
+from eventlog.exceptions import EventlogError, SinkError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.archive import Log, open_log
 from eventlog.log.follow import FollowSource
@@ -49,7 +49,6 @@ __all__ = [
     "main",
     "read_status",
     "status_path",
-    "unkept_options",
 ]
 
 logger = logging.getLogger("eventlog")
@@ -92,16 +91,6 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.msgpack.decode(base64.b64decode(line.strip(), validate=True), type=cls)
         except (ValueError, msgspec.MsgspecError):
             raise EventlogError("standard input has no orders of a run") from None
-
-
-def unkept_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of a sink's options that hold secrets, and so are not kept with the run."""
-    plain = plain_config(options)
-    return {
-        key: value
-        for key, value in options.items()
-        if REDACTED in json.dumps(plain.get(key), ensure_ascii=False)
-    }
 
 
 class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,13 +168,30 @@ def plan_ports(
             continue
         if aliases is not None and spec.alias not in aliases:
             continue
-        options = (spec.options or {}) | orders.options.get(spec.alias, {})
         try:
-            whole = msgspec.structs.replace(spec, options=options)
+            whole = msgspec.structs.replace(spec, options=_options_of(spec, orders))
             ports.append(_port(log, source, whole, attempt, orders))
         except Exception as error:  # a sink of anybody's, and a plan that may be edited by hand
-            failed[spec.alias] = str(error) or type(error).__name__
+            failed[spec.alias] = redact_text(str(error)) or type(error).__name__
     return ports, failed
+
+
+def _options_of(spec: SinkSpec, orders: Orders) -> dict[str, Any]:
+    """Return a kept sink's options, with those that were not kept.
+
+    Raises:
+        SinkError: One of them is not to be had: the sink would write to another place.
+    """
+    given = orders.options.get(spec.alias, {})
+    lacking = [name for name in spec.withheld if name not in given]
+    said = load_settings().options.get(spec.alias, {}) if lacking else {}
+    for name in lacking:
+        if name not in said:
+            raise SinkError(
+                f"its option {name} holds a secret and was not kept with the run: give it in "
+                f"[tool.eventlog.options.{spec.alias}] of pyproject.toml"
+            )
+    return (spec.options or {}) | {name: said[name] for name in lacking} | given
 
 
 def _port(

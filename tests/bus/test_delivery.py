@@ -2,15 +2,19 @@
 
 import asyncio
 import itertools
+import sys
 import threading
+import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import trio.testing
 
-from eventlog import Sink, StepEvent
+from eventlog import Run, Sink, StepEvent
+from eventlog._loop import Waker, in_asyncio, in_loop
 from eventlog.delivery import Deadlines, Delivery, Port, Retry, SinkStatistics
 from eventlog.events import Event, Flushed, RunFinished, RunStarted
 from eventlog.exceptions import RefusedError, UnavailableError
@@ -811,3 +815,29 @@ async def test_a_refusal_of_everything_still_ends(faulty: Any) -> None:
     await log.run()
     s = check(port.statistics())
     assert (s.dead, s.delivered, s.state) == (100, 0, "closed")
+
+
+def test_a_loop_is_asyncio_s_while_another_thread_imports_trio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A half imported trio runs no loop, and its lack of a module is no sink's fault."""
+    monkeypatch.setitem(sys.modules, "trio", types.ModuleType("trio"))
+
+    async def main() -> bool:
+        Waker()
+        return in_asyncio()
+
+    assert anyio.run(main, backend="asyncio")
+    assert not in_loop()
+
+
+def test_secrets_in_what_an_sdk_raises_go_nowhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An address with its password, quoted by an exception, is redacted wherever it is shown."""
+    sink = FaultySink(write=Fault(UnavailableError("no answer from http://bob:SECRET1@host:1/x")))
+    refusing = FaultySink(write=Fault(RefusedError("http://bob:SECRET1@host")))
+    with Run("p", dir=tmp_path, sinks={"a": sink, "b": refusing}, close_timeout=0.5) as run:
+        run.step(x=1)
+    shown = [run.sink("a").error, run.statistics().sinks["b"].refusal, caplog.text]
+    assert all("bob" in str(text) and "SECRET1" not in str(text) for text in shown)

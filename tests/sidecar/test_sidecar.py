@@ -13,12 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import eventlog
 from eventlog._terms import Deadlines, Retry, kept_terms
+from eventlog.exceptions import SinkError
 from eventlog.log.checkpoint import list_checkpoints
 from eventlog.sidecar import read_status
+from eventlog.sinks.plan import read_plan, write_plan
 
 TRAINER = """
     import sys, time
@@ -182,12 +185,19 @@ class Away(Sink):
     def write(self, batch):
         time.sleep(self.pause)
         if self.at.with_name("down").exists():
-            raise UnavailableError("the tracker is down")
+            raise UnavailableError("http://bob:SECRET1@host is down")
         self.say("write", steps=[e.step for e in batch if e.values], seqs=[e.seq for e in batch])
 
     def say(self, what, **more):
         with self.at.open("a") as file:
             file.write(json.dumps({"what": what, "pid": os.getpid(), **more}) + "\\n")
+
+class Aside(Away):
+    isolation = "sidecar"
+
+    @classmethod
+    def unready(cls, options):
+        return "no key: set AWAY_KEY" if options.get("api_key") == "none" else None
 """
 
 
@@ -347,3 +357,68 @@ def test_one_sink_that_cannot_be_made_leaves_the_others(tmp_path: Path, away: Pa
     assert "sink 'none': rate must be above 0" in done.stderr
     assert "Traceback" not in done.stderr
     assert losses(run.dir / "other") == [1.0]
+
+
+def test_a_mistake_in_the_options_is_said_at_once(
+    tmp_path: Path, away: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also of a sink that runs elsewhere; and what is missing is said before days have passed."""
+    with pytest.raises(
+        SinkError, match=r"sink 'away:Aside': .*'att'.*its options are: at, api_key"
+    ):
+        eventlog.Run("p", dir=tmp_path / "runs", sinks={"away:Aside": {"att": "x"}})
+    assert not (tmp_path / "runs").exists()
+    sinks = {"far": {"sink": "away:Aside", "at": str(away), "api_key": "none"}}
+    with eventlog.Run("p", dir=tmp_path / "runs", sinks=sinks) as run:
+        assert "sink 'far' is not ready: no key: set AWAY_KEY" in caplog.text
+        run.step(loss=1.0)
+    assert run.close().complete
+
+
+def test_what_goes_wrong_there_is_said_here(
+    tmp_path: Path, away: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, while the run goes on, in its statistics, too; and nowhere with a secret."""
+    (tmp_path / "down").touch()
+    with eventlog.Run("p", dir=tmp_path / "runs", sinks=isolated(away)) as run:
+        run.step(loss=1.0)
+        wait_for(lambda: "sink 'far': UnavailableError" in caplog.text)
+        assert "is down" in str(run.statistics().sinks["far"].error)
+        assert caplog.text.count("sink 'far': UnavailableError") == 1
+        assert "SECRET1" not in caplog.text
+        (tmp_path / "down").unlink()
+    assert run.close().complete
+    for path in (tmp_path / "runs").rglob("*"):
+        assert path.is_dir() or b"SECRET1" not in path.read_bytes()
+
+
+def test_an_option_that_was_not_kept_whole_is_asked_for(
+    tmp_path: Path, away: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place with a password in it is neither guessed nor used without: the settings have it."""
+    at = tmp_path / "said.jsonl"
+    plan_at = f"http://bob:SECRET1@host{at}"
+    with eventlog.Run("p", dir=tmp_path / "runs", sinks=isolated(at)) as run:
+        run.step(loss=1.0)
+    assert run.dir is not None
+    (spec,) = read_plan(run.dir)
+    write_plan(run.dir, [msgspec.structs.replace(spec, options={"at": plan_at, "pause": 0.0})])
+    assert b"SECRET1" not in (run.dir / "sinks.json").read_bytes()
+    (kept,) = read_plan(run.dir)
+    assert (kept.options, kept.withheld) == ({"pause": 0.0}, ("at",))
+    command = [sys.executable, "-m", "eventlog.sidecar", str(run.dir)]
+    monkeypatch.setenv("EVENTLOG_CONFIG", str(tmp_path / "eventlog.toml"))
+    (tmp_path / "eventlog.toml").write_text("")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def by_hand() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, timeout=40, check=False, capture_output=True, text=True, env=environment
+        )
+
+    done = by_hand()
+    assert done.returncode == 1
+    assert "its option at holds a secret and was not kept" in done.stderr
+    assert "[tool.eventlog.options.far]" in done.stderr
+    (tmp_path / "eventlog.toml").write_text(f'[options.far]\nat = "{at}"\n')
+    assert by_hand().returncode == 0

@@ -23,8 +23,8 @@ from eventlog.sidecar import (
     SidecarStatus,
     SinkReport,
     status_path,
-    unkept_options,
 )
+from eventlog.sinks.plan import unkept_options
 
 
 class Scripted(Supervisor):

@@ -212,11 +212,22 @@ def test_all_takes_what_could_start(
 
 
 def test_all_beside_others(installed: None) -> None:
-    """What is named before is not taken twice."""
-    assert [spec.alias for spec in select_sinks(["console", "ready", "all"])] == [
-        "console",
-        "ready",
-    ]
+    """What is named is not taken twice, wherever it stands; options of "all" are for each."""
+    for sinks in (["console", "ready", "all"], ["all", "console", "ready"]):
+        assert [spec.alias for spec in select_sinks(sinks)] == ["console", "ready"]
+    (spec,) = select_sinks({"all": {"every": "3 steps"}})
+    assert (spec.alias, spec.every) == ("ready", "3 steps")
+
+
+def test_options_for_no_sink_are_said(
+    place: Path, installed: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name with a mistake in it would go unnoticed; those of sinks not chosen are no mistake."""
+    (place / "eventlog.toml").write_text('[options.redy]\nteam = "x"\n[options.keyless]\n')
+    with Run("p", dir=None, sinks="ready"):
+        pass
+    assert "the settings have options for redy, which is neither" in caplog.text
+    assert "options for keyless" not in caplog.text
 
 
 def test_a_replay_knows_the_options_but_not_the_choice(place: Path, installed: None) -> None:

@@ -344,6 +344,9 @@ def test_the_options_of_a_call_reach_their_sink() -> None:
     )
     assert [got[-1] for got in sink.got] == [{"context": "val"}, {"context": "train"}, {}]
     assert sink.unshown == {"option 'odd' of a log call": 1}
+    # whatever kind of thing it is, and whether or not it can be shown
+    sink.write([TABLE, msgspec.structs.replace(TABLE, options={"mine": {"odd": 1, "context": 2}})])
+    assert sink.unshown["option 'odd' of a log call"] == 2
 
 
 def test_the_last_model_update_is_told_to_a_sink_that_starts_late() -> None:

@@ -23,7 +23,7 @@ from eventlog.sinks.registry import (
     install_command,
     load_sink_class,
 )
-from eventlog.sinks.select import select_sinks
+from eventlog.sinks.select import select_sinks, unready
 
 __all__ = ["sinks", "tracker_packages"]
 
@@ -99,7 +99,7 @@ def _row(entry: SinkEntry, check: bool, settings: Settings) -> _Row:
             return row._replace(state=f"broken: {problem}")
         row = row._replace(shows=sorted(kind.capabilities), runs=kind.isolation)
         spec = select_sinks(entry.name, settings=settings)[0]
-        problem = kind.unready(spec.options or {})
+        problem = unready(spec)
         target = "" if entry.name in BUILT_IN else spec.make().target()
     except EventlogError as error:
         return row._replace(state=f"broken: {one_line(error)}")

@@ -352,6 +352,13 @@ class LogWriter:
             return
         self.unsure = False
         with self._keeping:
+            first = self._unsynced[0].block.first if self._unsynced else self.written_end
+            if first > self.synced_end:
+                logger.warning(
+                    "eventlog: %d events before these are more than is kept for that; they are in "
+                    "the file that could not be synced",
+                    first - self.synced_end,
+                )
             while self._unsynced:
                 encoded = self._unsynced.pop()
                 self._backlog.appendleft(encoded)

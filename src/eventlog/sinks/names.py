@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from eventlog.sinks.plain import whole_text
+
 __all__ = ["Names"]
 
 
@@ -101,8 +103,7 @@ class Names:
             self._folders.update("/".join(parts[:end]) for end in range(1, len(parts)))
 
     def _choose(self, axis: str, kind: str, key: str) -> str:
-        # half of a surrogate pair has no bytes, and no tracker takes it
-        text = key.encode("utf-8", "replace").decode() or "(no name)"
+        text = whole_text(key) or "(no name)"
         name = self._cut(self._clean(text) or "_", "")
         if not self._clashes(name):
             return name

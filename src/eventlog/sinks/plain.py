@@ -14,8 +14,10 @@ __all__ = [
     "flatten",
     "json_text",
     "markdown_table",
+    "own_options",
     "place",
     "short_text",
+    "whole_text",
 ]
 
 
@@ -35,6 +37,17 @@ def place(event: Event) -> tuple[str, int | float | None]:
         if at is not None:
             return axis, at
     return "step", None
+
+
+def own_options(event: Event, alias: str, name: str) -> dict[str, Any]:
+    """Return what a log call said for one sink: by its alias, or else by its name."""
+    given = event.options or {}
+    return given.get(alias) or given.get(name) or {}
+
+
+def whole_text(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which have no bytes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def flatten(values: Mapping[str, Any], separator: str = "/") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from eventlog.events import Event, event_tag
 from eventlog.exceptions import LogError
 from eventlog.sinks.select import SinkSpec
 
-__all__ = ["PLAN", "read_plan", "write_plan"]
+__all__ = ["PLAN", "read_plan", "unkept_options", "write_plan"]
 
 logger = logging.getLogger("eventlog")
 
@@ -53,19 +53,29 @@ def write_plan(run_dir: Path, specs: Iterable[SinkSpec]) -> list[str]:
     return list(kept)
 
 
+def unkept_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a sink's options that hold secrets, however deep, and so are not kept."""
+    plain = plain_config(options)
+    return {
+        key: value
+        for key, value in options.items()
+        if REDACTED in json.dumps(plain.get(key), ensure_ascii=False)
+    }
+
+
 def _encode(spec: SinkSpec) -> dict[str, Any]:
     options = plain_config(spec.options or {})
-    hidden = [key for key, value in options.items() if value == REDACTED]
+    hidden = unkept_options(spec.options or {})
     if hidden:
         logger.warning(
             "eventlog: sink %r: %s looks secret and is not kept with the run; delivery after the "
-            "run needs it from the tracker's environment variable",
+            "run needs it from the tracker's environment variable, or from the settings file",
             spec.alias,
             ", ".join(hidden),
         )
     return {
         "name": spec.name,
-        "options": {key: value for key, value in options.items() if value != REDACTED},
+        "options": {key: value for key, value in options.items() if key not in hidden},
         "every": _encode_every(spec.every),
         "reduce": dict(spec.reduce) if isinstance(spec.reduce, Mapping) else spec.reduce,
         "types": None if spec.types is None else [_tag(kind) for kind in spec.types],
@@ -73,6 +83,8 @@ def _encode(spec: SinkSpec) -> dict[str, Any]:
         "isolate": spec.isolate,
         "rate": spec.rate,
         "ranks": spec.ranks,
+        # the rest of it said where to write: without it, the sink would write elsewhere
+        "withheld": sorted({*spec.withheld, *(key for key in hidden if options[key] != REDACTED)}),
     }
 
 
@@ -120,6 +132,7 @@ class _Kept(msgspec.Struct):
     isolate: bool | None = None
     rate: float | None = None
     ranks: str = "main"
+    withheld: list[str] = []
 
 
 def read_plan(run_dir: Path) -> list[SinkSpec]:
@@ -154,4 +167,5 @@ def _decode(alias: str, one: _Kept) -> SinkSpec:
         isolate=one.isolate,
         rate=one.rate,
         ranks=one.ranks,
+        withheld=tuple(one.withheld),
     )

@@ -22,7 +22,7 @@ from eventlog.sinks.callback import callback_sink
 from eventlog.sinks.registry import BUILT_IN, available_sinks, load_sink_class
 from eventlog.subscription import Every
 
-__all__ = ["Selected", "SinkSpec", "Sinks", "select_sinks"]
+__all__ = ["Selected", "SinkSpec", "Sinks", "select_sinks", "unready"]
 
 logger = logging.getLogger("eventlog")
 
@@ -47,6 +47,7 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
         ranks: Which logs it follows: that of the main rank, that of each rank (all), or the one of
             what was reduced over ranks (reduced).
         rate: Most calls of its `write` a second; None for no limit.
+        withheld: Options that were not kept with the run, though it was made with them.
     """
 
     alias: str
@@ -60,6 +61,7 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     isolate: bool | None = None
     ranks: str = "main"
     rate: float | None = None
+    withheld: tuple[str, ...] = ()
 
     def make(self) -> Sink:
         """Return the sink, made now where it was not yet.
@@ -134,28 +136,51 @@ def select_sinks(
             "sinks must be a name, a sink, a function, a list of these or a mapping of aliases, "
             f"not {sinks!r}"
         )
+    rest: list[Any] = []
     for alias, what in items:
-        if alias is None and what == "all":
-            _add_all(specs, settings, every, reduce)
+        if alias == "all" or (alias is None and what == "all"):
+            rest.append({} if alias is None else what)
         else:
             specs.append(_with_settings(_one(alias, what, every, reduce), settings, every, reduce))
+    for what in rest:  # what is named is so, wherever in the list "all" stands
+        _add_all(specs, what, settings, every, reduce)
     _check(specs)
+    _check_settings(specs, settings)
     return specs
 
 
-def _add_all(specs: Selected, settings: Settings, every: Every, reduce: Reduce) -> None:
+def unready(spec: SinkSpec) -> str | None:
+    """Return why a sink that is given by name cannot start as things are; None when it can."""
+    try:
+        return load_sink_class(spec.name).unready(spec.options or {})
+    except SinkError as error:
+        return str(error)
+    except Exception as error:  # a plugin of anybody's
+        return f"{type(error).__name__}: {error}"
+
+
+def _check_settings(specs: Selected, settings: Settings) -> None:
+    """Warn of options that are for no sink: a name with a mistake in it, most likely."""
+    if not settings.options:
+        return
+    known = {*available_sinks(), *(spec.alias for spec in specs)}
+    unknown = sorted(settings.options.keys() - known)
+    if unknown:
+        logger.warning(
+            "eventlog: the settings have options for %s, which is neither an alias of this run nor "
+            "an installed sink; these are: %s",
+            ", ".join(unknown),
+            ", ".join(sorted(known)),
+        )
+
+
+def _add_all(specs: Selected, what: Any, settings: Settings, every: Every, reduce: Reduce) -> None:
     """Add every tracker that is installed and could start now, and say which could not."""
     for name in available_sinks():
         if name in BUILT_IN or any(spec.alias == name for spec in specs):
             continue
-        plain = SinkSpec(alias=name, name=name, every=every, reduce=reduce)
-        spec = _with_settings(plain, settings, every, reduce)
-        try:
-            problem = load_sink_class(spec.name).unready(spec.options or {})
-        except SinkError as error:
-            problem = str(error)
-        except Exception as error:  # a plugin of anybody's
-            problem = f"{type(error).__name__}: {error}"
+        spec = _with_settings(_one(name, what, every, reduce), settings, every, reduce)
+        problem = unready(spec)
         if problem is None:
             specs.append(spec)
         else:

@@ -58,7 +58,13 @@ from eventlog.events import (
 )
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.names import Names
-from eventlog.sinks.plain import as_json, describe_histogram, markdown_table, place
+from eventlog.sinks.plain import (
+    as_json,
+    describe_histogram,
+    markdown_table,
+    own_options,
+    place,
+)
 
 __all__ = ["At", "TrackerSink"]
 
@@ -183,13 +189,7 @@ class TrackerSink(Sink):
 
     def options(self, event: Event) -> dict[str, Any]:
         """Return what a log call said for this sink alone, by its alias or else its name."""
-        given = event.options
-        if not given:
-            return {}
-        mine = given.get(self.run.alias) or given.get(self.name) or {}
-        for name in mine:
-            if name not in self.call_options:
-                self.count(f"option {name!r} of a log call")
+        mine = own_options(event, self.run.alias, self.name)
         return {name: value for name, value in mine.items() if name in self.call_options}
 
     def taken_to(self, event: Event) -> None:
@@ -274,6 +274,9 @@ class TrackerSink(Sink):
 
     def _take(self, event: Event) -> None:
         axis, at = place(event)
+        if event.options:
+            for name in own_options(event, self.run.alias, self.name).keys() - self.call_options:
+                self.count(f"option {name!r} of a log call")
         if event.values:
             self._show_values(event, axis, at)
         if type(event) in _SCALARS:

@@ -23,7 +23,7 @@ from eventlog.events import (
     SummaryUpdated,
 )
 from eventlog.sinks.base import CAPABILITIES, Confirms, Isolation, Rewind, RunInfo, Sink
-from eventlog.sinks.plain import as_json
+from eventlog.sinks.plain import as_json, own_options
 from eventlog.sinks.plain import flatten as leaves
 from eventlog_tensorboard.folders import folder_name
 from eventlog_tensorboard.info import RunPage
@@ -173,6 +173,9 @@ class TensorBoardSink(Sink):
         self._done = self._seen
 
     def _show(self, event: Event) -> None:
+        if event.options:  # TensorBoard has none for a single call
+            for option in own_options(event, self._run.alias, self.name):
+                self._count(f"option {option!r} of a log call")
         rest = () if type(event) in _PLAIN else list(shown(event, self._run, self._count))
         if not event.values and not rest:
             return
