@@ -1,4 +1,4 @@
-"""The recorder of a rank that records nothing: the same calls, hardly any cost, no thread."""
+"""The recorders of processes that record nothing: the same calls, hardly any cost, no thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventlog.events import Event
 from eventlog.log.inbox import Barrier, Inbox, Item
 from eventlog.recorder import Recorder
 
-__all__ = ["QuietRecorder"]
+__all__ = ["AbsentRecorder", "QuietRecorder"]
 
 
 class _Nothing(deque[Any]):
@@ -49,3 +49,18 @@ class QuietRecorder(Recorder):
         self, event: Event, values: Mapping[Any, Any] | None = None, *, reserved: bool = False
     ) -> bool:
         return True
+
+
+class AbsentRecorder(Recorder):
+    """Stands for one in another process: what is emitted here is counted, and goes nowhere."""
+
+    absence = "pickled"
+
+    def __init__(self) -> None:
+        super().__init__(None, run_id="")
+        self.pid = -1
+        self.abandon()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.inbox.abandon(self.absence)

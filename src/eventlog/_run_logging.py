@@ -208,7 +208,7 @@ class LoggingMethods(LoopMethods, MediaMethods):
         if recorder.foreign:
             # a fork's locks may be held for ever by threads that it does not have
             self._refuse_foreign()
-            recorder.inbox.drop("forked")
+            recorder.inbox.drop(recorder.absence)
             return
         batch, epoch = scalars.pop("batch", None), scalars.pop("epoch", None)
         every, axis = scalars.pop("every", None), scalars.pop("axis", None)

@@ -61,7 +61,7 @@ class MediaMethods:
         """Put what `make` returns, an item and its size, unless it is not due or fails."""
         if self._recorder.foreign:
             self._refuse_foreign()
-            self._recorder.inbox.drop("forked")
+            self._recorder.inbox.drop(self._recorder.absence)
             return
         if every is not None and not self.due(every):
             return

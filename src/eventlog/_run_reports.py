@@ -49,7 +49,7 @@ class CloseReport(NamedTuple):
     failed: Mapping[str, str] = MappingProxyType({})
 
 
-_NEVER_TAKEN = frozenset({"closed", "forked", "media", "no_value"})
+_NEVER_TAKEN = frozenset({"closed", "forked", "media", "no_value", "pickled"})
 """Reasons to drop that are the caller's: nothing that was taken is missing."""
 
 

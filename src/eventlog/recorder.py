@@ -65,12 +65,14 @@ class Recorder:
     Attributes:
         attempt: The attempt that begins with this recorder.
         quiet: Whether nothing is recorded, because another rank does it.
+        absence: What is counted in a process that has only a copy of this.
 
     Raises:
         LogError: Another process has the log open, or it cannot be made.
     """
 
     quiet = False
+    absence = "forked"
 
     def __init__(
         self,
@@ -193,7 +195,7 @@ class Recorder:
             # a fork that went past Python's hooks: nobody would take what is put here
             if self.inbox.room:
                 self.inbox.abandon()
-            self.inbox.drop("forked")
+            self.inbox.drop(self.absence)
             return False
         event, rejected = clean_axes(event)
         if rejected:

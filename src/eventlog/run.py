@@ -22,7 +22,6 @@ from eventlog._due import Dues
 from eventlog._meeting import Meeting, Whereabouts
 from eventlog._names import safe_name
 from eventlog._provenance import provenance
-from eventlog._quiet import QuietRecorder
 from eventlog._ranks import Job, Standing, find_job, find_standing
 from eventlog._reduction import Reduced, check_reduction, split_by_rank
 from eventlog._retention import Retain, Retention, parse_retain
@@ -30,6 +29,7 @@ from eventlog._run_closing import ClosingMethods
 from eventlog._run_end import all_runs, current_run, open_runs, status_of, uncaught
 from eventlog._run_joining import Joining
 from eventlog._run_logging import LoggingMethods
+from eventlog._run_pickling import PicklingMethods
 from eventlog._run_places import choose_run, newest_attempt, rank_directories, write_manifest
 from eventlog._run_reports import CloseReport, RunStatistics, SinkHandle
 from eventlog._run_sinks import SinkMethods
@@ -82,7 +82,7 @@ class _Kit(NamedTuple):
     retry: Retry
 
 
-class Run(LoggingMethods, ClosingMethods, SinkMethods, Joining):
+class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining):
     """A training run: a log on disk and any number of trackers.
 
     Logging is an append to a queue in memory: it makes no system call, waits for nobody and
@@ -199,7 +199,7 @@ class Run(LoggingMethods, ClosingMethods, SinkMethods, Joining):
         base = None if dir is None else Path(os.path.abspath(dir)) / safe_name(project)
         self._base = base
         self.project = project
-        quiet = self.rank > 0 and ranks == "main"
+        quiet = self._is_a_copy or (self.rank > 0 and ranks == "main")
         joins = self.rank > 0 and not quiet and base is not None
         self._meeting = None
         if base is not None and job is not None:
@@ -267,7 +267,7 @@ class Run(LoggingMethods, ClosingMethods, SinkMethods, Joining):
         self._joined = threading.Event()
         self._hurry = threading.Event()
         if quiet:
-            self._recorder = QuietRecorder(strict=strict)
+            self._recorder = self._silent_recorder(strict)
         else:
             # without room, each call takes the long way, which knows of thinning and of fractions
             inbox = Inbox()
@@ -496,12 +496,6 @@ class Run(LoggingMethods, ClosingMethods, SinkMethods, Joining):
     ) -> None:
         status, text = status_of(error, None)
         self._close(status, text, None)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(
-            "a Run cannot be pickled: it has threads and an open log. Give the other process "
-            "run.dir, or let it make a Run of its own"
-        )
 
     # -- looking ------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """The end of a run: close, flush, the status, sinks that fail or hang, exits of real programs."""
 
 import logging
-import pickle
 import random
 import signal
 import subprocess
@@ -220,12 +219,6 @@ def test_a_sink_is_looked_at_by_its_alias() -> None:
         with pytest.raises(KeyError, match="its sinks: mine"):
             run.sink("other")
     assert run.sink("mine").state == "closed"
-
-
-def test_a_run_cannot_be_pickled_and_says_what_to_do() -> None:
-    """As spawned workers would find out."""
-    with Run("p", dir=None) as run, pytest.raises(TypeError, match=r"Give the other process"):
-        pickle.dumps(run)
 
 
 @pytest.mark.parametrize(

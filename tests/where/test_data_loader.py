@@ -53,7 +53,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("method", "epochs"), [("fork", 3)])
+@pytest.mark.parametrize(("method", "epochs"), [("fork", 3), ("spawn", 1)])
 def test_workers_log_nothing_and_hold_nothing_up(tmp_path: Path, method: str, epochs: int) -> None:
     """What they are given is counted there; the parent's log and tracker have all of its own."""
     program = tmp_path / "program.py"

@@ -198,8 +198,8 @@ class Inbox:
             self._refuse = reason
             self.room = 0
 
-    def abandon(self) -> None:
-        """Forget everything: this is a forked child's copy of its parent's inbox."""
+    def abandon(self, reason: str = "forked") -> None:
+        """Forget everything: this is another process's copy of an inbox."""
         self._lock = threading.RLock()
         self.wake = Wake()
         self.items.clear()
@@ -207,4 +207,4 @@ class Inbox:
         self._extra = 0
         self._marks = 0
         self._deferred = 0
-        self.refuse("forked")
+        self.refuse(reason)
