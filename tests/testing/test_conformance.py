@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from eventlog.testing import SinkConformance
+from eventlog.testing import FinishedRun, Shown, SinkConformance
 from eventlog.testing._conformance_alone import Alone
 from eventlog.testing._conformance_runs import Runs
 from eventlog.testing.outcomes import compare_outcomes
@@ -48,6 +48,10 @@ FINDS = {
     "NeverCloses": "test_everything_is_delivered",
     "RefusesFiles": "test_everything_is_delivered",
     "ConfirmsTooEarly": "test_what_is_confirmed_survives_a_kill",
+    "BuffersItsFile": "test_what_is_confirmed_survives_a_kill",
+    "WritesIntoNothing": "test_a_place_that_cannot_be_written",
+    "SharesItsFolder": "test_it_twice_in_one_run",
+    "KeepsTheError": "test_an_error_that_is_over",
     "Prints": "test_it_prints_nothing_and_asks_nobody",
     "Asks": "test_it_prints_nothing_and_asks_nobody",
     "HandlesSignals": "test_it_works_on_one_thread_that_is_not_the_main_one",
@@ -87,6 +91,12 @@ def kit_of(name: str) -> SinkConformance:
         sink: ClassVar[str] = f"broken_sinks:{name}"
         outcomes: ClassVar[Path | None] = None
         close_seconds: ClassVar[float] = 1.0
+
+        def read(self, run: FinishedRun) -> Shown:
+            shown: Shown = super().read(run)
+            page = json.loads((Path(str(run.url)) / "run.json").read_text(encoding="utf-8"))
+            shown.error = page.get("error")
+            return shown
 
     kit: SinkConformance = Kit()
     return kit

@@ -33,6 +33,7 @@ class TestJsonl(SinkConformance):
         folder, shown = Path(run.url), Shown()
         page = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         shown.status, shown.name = page["status"], page["name"]
+        shown.error = page.get("error")
         shown.group, shown.notes, shown.tags = page["group"], page["notes"], page["tags"]
         shown.config, shown.summary = (
             flatten(page.get("config", {})),

@@ -89,6 +89,7 @@ def read_run(repo_path: Any, run_hash: str | None) -> Shown:
     shown.config = flatten(params.get("hparams", {}))
     shown.summary = flatten(params.get("summary", {}))
     about = params.get("eventlog", {})
+    shown.error = about.get("error")
     shown.status, shown.group = about.get("status"), about.get("group")
     shown.name, shown.notes, shown.tags = run.name, run.description, list(run.tags)
     _artifacts(run, shown)

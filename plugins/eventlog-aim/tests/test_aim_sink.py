@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import eventlog
 from eventlog.events import (
     BatchEvent,
     ConfigUpdated,
@@ -292,6 +293,95 @@ def test_a_run_that_another_process_writes_to(repo: Path) -> None:
         with pytest.raises(UnavailableError):
             opened(repo, RunInfo(run_id="r1", state=state))
         process.communicate("go", timeout=20)
+
+
+_OPENS = """
+import sys
+from eventlog.events import StepEvent
+from eventlog.sinks.base import RunInfo
+from eventlog_aim import AimSink
+
+sink = AimSink(repo=sys.argv[1])
+sink.open(RunInfo(run_id="r", project="together"))
+sink.write([StepEvent(step=0, values={"v": 1.0}, wall=1, seq=0)])
+sink.close("finished")
+print(sink.run_id)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_open_a_new_repository_at_once(tmp_path: Path, read_back: Read) -> None:
+    """Several processes share a new repository, and no run is lost."""
+    command = [sys.executable, "-W", "ignore", "-c", _OPENS, str(tmp_path / "new")]
+    several = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    done = [(process.communicate(timeout=50), process.returncode) for process in several]
+    assert [code for _, code in done] == [0, 0, 0], done
+    runs = {printed.strip() for (printed, _), _ in done}
+    assert len(runs) == 3
+    for run_hash in runs:
+        assert read_back(tmp_path / "new", run_hash).scalars["v"] == [(0, 1.0)]
+
+
+def test_aliases_that_open_a_new_repository_at_once(tmp_path: Path, read_back: Read) -> None:
+    """Two sinks of one run share a new repository, each with a run of its own."""
+    one = {"sink": "aim", "repo": str(tmp_path / "new"), "isolate": False}
+    sinks = {"one": one, "other": one}
+    with eventlog.Run("together", dir=tmp_path / "runs", sinks=sinks) as run:
+        for _ in range(5):
+            run.step(v=1.0)
+    handles = [run.sink(alias) for alias in sinks]
+    assert [handle.state for handle in handles] == ["closed", "closed"], handles
+    assert len({handle.run_id for handle in handles}) == 2
+    for handle in handles:
+        shown = read_back(handle.url, handle.run_id)
+        assert shown.scalars["v"] == [(at, 1.0) for at in range(5)]
+
+
+_DIES_MIDWAY = """
+import os, signal, sys
+from aim.storage.structured.db import DB
+from eventlog.sinks.base import RunInfo
+from eventlog_aim import AimSink
+
+DB.run_upgrades = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+AimSink(repo=sys.argv[1]).open(RunInfo(run_id="r", project="p"))
+"""
+
+
+def test_a_process_that_is_killed_while_it_makes_the_repository(tmp_path: Path) -> None:
+    """What it left is no repository, and the next process makes one."""
+    command = [sys.executable, "-W", "ignore", "-c", _DIES_MIDWAY, str(tmp_path)]
+    died = subprocess.run(command, capture_output=True, timeout=50, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    sink = opened(tmp_path)
+    sink.close("finished")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".aim", ".eventlog.lock"]
+
+
+@pytest.mark.parametrize("version", [None, ""])
+def test_a_repository_that_others_make(tmp_path: Path, version: str | None) -> None:
+    """One that is not ready yet, or not up to date, is an outage that says so."""
+    (tmp_path / ".aim").mkdir()
+    if version is not None:
+        (tmp_path / ".aim" / "VERSION").write_text(version)
+    with pytest.raises(UnavailableError, match="not up to date"):
+        opened(tmp_path)
+
+
+def test_an_error_of_aim_without_a_text_has_a_name(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Aim raises with no text is told by its class."""
+
+    def refuse(*args: Any, **given: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("aim.Run", refuse)
+    with pytest.raises(UnavailableError, match=r"RuntimeError\(\)"):
+        opened(repo)
 
 
 def test_context_of_a_log_call(repo: Path, read_back: Read) -> None:

@@ -301,6 +301,19 @@ def test_a_resumed_run_goes_on_in_its_folder(tmp_path: Path) -> None:
     fresh.close("finished")
 
 
+def test_a_run_that_ends_well_has_no_error(tmp_path: Path) -> None:
+    """What went wrong in a former attempt is not said of the task that has completed."""
+    sink = opened(tmp_path)
+    sink.write([RunFinished(status="failed", error="boom", seq=0)])
+    sink.close("failed")
+    assert task_of(sink)["hyperparams"]["properties"]["error"]["value"] == "boom"
+    again = opened(tmp_path, RunInfo(run_id="r-1", state=sink.state()))
+    again.close("finished")
+    properties = task_of(again)["hyperparams"]["properties"]
+    assert (properties["status"]["value"], properties["error"]["value"]) == ("finished", "")
+    assert task_of(again)["status_reason"] == ""
+
+
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that cannot be written is taken back, and comes whole the next time."""
     sink = opened(tmp_path)
@@ -326,7 +339,7 @@ def test_one_process_has_one_mode(tmp_path: Path) -> None:
     """Online beside offline is refused by name; several offline tasks are fine."""
     first, second = opened(tmp_path), opened(tmp_path)
     assert first.run_id != second.run_id
-    with pytest.raises(RefusedError, match="one mode at a time"):
+    with pytest.raises(RefusedError, match=r'one mode at a time.*"isolate": True'):
         ClearmlSink(offline=False).open(RunInfo(run_id="r"))
     first.close("finished")
     second.write([StepEvent(step=0, values={"v": 1.0}, seq=0)])

@@ -21,8 +21,10 @@ from eventlog.events import (
     StepEvent,
     SummaryUpdated,
 )
+from eventlog.exceptions import RefusedError
 from eventlog.sinks.base import RunInfo
 from eventlog_comet import CometSink
+from eventlog_comet.sdk import has_key
 
 WALL = 1_700_000_000_123_456_789
 
@@ -300,6 +302,17 @@ def test_status_and_summary(tmp_path: Path, status: Any) -> None:
     assert about_it["customer_error_message"] == (error if crashed else None)
 
 
+def test_a_run_that_ends_well_has_no_error(tmp_path: Path) -> None:
+    """What went wrong in a former attempt is written over in the experiment that both are."""
+    sink = opened(tmp_path)
+    failed = closed(sink, [RunFinished(status="failed", error="boom", seq=0)], "failed")
+    assert others(failed)["run/error"] == "boom"
+    again = opened(tmp_path, {"state": sink.state(), "attempt": 2})
+    told = others(closed(again, [StepEvent(step=1, values={"v": 1.0}, attempt=2, seq=1)]))
+    assert (told["run/status"], told["run/error"]) == ("finished", "-")
+    assert again.run_id == sink.run_id
+
+
 def test_a_rewind_loses_nothing(tmp_path: Path) -> None:
     """After a rewind lower steps follow, and both attempts are there, the later one last."""
     first: list[Event] = [StepEvent(step=s, values={"v": 1.0}, seq=s) for s in range(4)]
@@ -387,8 +400,6 @@ def test_bad_options_are_named(options: dict[str, Any]) -> None:
 
 def test_unknown_sdk_options_are_refused(tmp_path: Path) -> None:
     """An option that Comet's SDK does not know is an error when the run is opened."""
-    from eventlog.exceptions import RefusedError
-
     with pytest.raises(RefusedError, match="nonsense"):
         opened(tmp_path, sdk_options={"nonsense": 1})
 
@@ -418,6 +429,22 @@ def test_unready_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("COMET_CONFIG")
     monkeypatch.setenv("COMET_API_KEY", "k")
     assert CometSink.unready({"online": True}) is None
+
+
+def test_online_without_a_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says what to do, and leaves nothing; a key that the SDK was told in this process counts."""
+    from comet_ml import config
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("COMET_API_KEY", raising=False)
+    monkeypatch.delenv("COMET_CONFIG", raising=False)
+    monkeypatch.setattr(config, "get_api_key", lambda *_: None)
+    with pytest.raises(RefusedError, match="comet login"):
+        opened(tmp_path, online=True)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(config, "get_api_key", lambda *_: "k" * 25)
+    assert has_key()
 
 
 def test_targets_differ(monkeypatch: pytest.MonkeyPatch) -> None:

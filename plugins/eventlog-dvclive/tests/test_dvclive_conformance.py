@@ -68,6 +68,7 @@ def shown_in(folder: Path) -> Shown:
         shown.config = dict(flat(read_yaml(folder / "params.yaml")))
     shown.summary = dict(flat(read_json(folder / "metrics.json")))
     page = json.loads((own / "run.json").read_text())
+    shown.error = page.get("error")
     shown.status, shown.name = page["status"], page["name"]
     shown.notes, shown.group = page.get("notes"), page.get("group")
     shown.tags = page.get("tags", [])

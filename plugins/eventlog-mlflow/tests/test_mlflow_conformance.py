@@ -67,6 +67,7 @@ def _read(client: Any, run_id: str) -> Shown:
     shown.tags = sorted(key for key, value in tags.items() if value == "true")
     shown.group = tags.get("group")
     shown.notes = data.tags.get("mlflow.note.content")
+    shown.error = data.tags.get("eventlog.error")
     shown.status, shown.name = found.info.status, found.info.run_name
     _read_files(client, run_id, shown)
     return shown

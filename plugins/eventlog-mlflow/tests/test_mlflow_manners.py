@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -322,6 +324,55 @@ def test_an_experiment_that_others_make_meanwhile_is_taken(opened: Opener) -> No
 
     found = experiment_of(Slow(), Place(client.tracking_uri), "raced")
     assert found == client.get_experiment_by_name("raced").experiment_id
+
+
+_DIES_MIDWAY = """
+import os, signal, sys
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from eventlog.sinks.base import RunInfo
+from eventlog_mlflow import MlflowSink
+
+@event.listens_for(Engine, "after_cursor_execute")
+def die(connection, cursor, statement, *rest):
+    if "CREATE TABLE secrets" in statement:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+MlflowSink(dir=sys.argv[1]).open(RunInfo(run_id="r", project="p"))
+"""
+
+
+def test_a_process_that_is_killed_while_it_makes_the_database(
+    tmp_path: Path, opened: Opener
+) -> None:
+    """What it left is no database, and the next process makes one."""
+    folder = tmp_path / "new"
+    command = [sys.executable, "-W", "ignore", "-c", _DIES_MIDWAY, str(folder)]
+    died = subprocess.run(command, capture_output=True, timeout=50, check=False)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert list(folder.glob("mlflow.db*"))
+    sink = opened(dir=folder)
+    assert sink.tracker.get_run(sink.run_id).info.status == "RUNNING"
+    assert [path.name for path in folder.glob("mlflow.db*")] == ["mlflow.db"]
+
+
+def test_a_database_that_others_made_meanwhile_is_kept(
+    tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new database takes no place that is taken by the time that it is ready."""
+    place = Place.in_folder(tmp_path)
+    contents = template.read_bytes()
+
+    def make(uri: str) -> None:
+        made = Place(uri).sqlite
+        assert made is not None
+        shutil.copy(template, made)
+        (tmp_path / "mlflow.db").write_bytes(contents + b"theirs")
+
+    monkeypatch.setattr("mlflow.MlflowClient", make)
+    place.make_database()
+    assert [path.name for path in tmp_path.glob("mlflow.db*")] == ["mlflow.db"]
+    assert (tmp_path / "mlflow.db").read_bytes() == contents + b"theirs"
 
 
 @pytest.mark.slow

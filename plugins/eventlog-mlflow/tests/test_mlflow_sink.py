@@ -300,6 +300,18 @@ def test_status(opened: Opener, status: Status, shown: str) -> None:
         sink.write(steps(0, 1))
 
 
+def test_a_resumed_run_that_finishes_has_no_error(opened: Opener) -> None:
+    """The error of the former attempt is gone once the run has ended without one."""
+    sink = opened(RunInfo(run_id="mended", project="p"))
+    sink.write([RunFinished(status="failed", error="ValueError: no", wall=WALL, seq=0)])
+    sink.close("failed")
+    sink = opened(RunInfo(run_id="mended", project="p", state=sink.state()))
+    assert run_of(sink).data.tags["eventlog.error"] == "ValueError: no"
+    sink.write([RunFinished(status="finished", wall=WALL, seq=1)])
+    sink.close("finished")
+    assert "eventlog.error" not in run_of(sink).data.tags
+
+
 def test_a_resume_goes_on_with_the_run(opened: Opener) -> None:
     """What a checkpoint kept names the run, which runs again; what came before is left out."""
     sink = opened()

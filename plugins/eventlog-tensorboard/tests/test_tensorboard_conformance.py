@@ -48,7 +48,8 @@ class TestTensorBoard(SinkConformance):
                 _take(shown, reader, tag, "" if axis == "." else axis)
         # the HPARAMS tab knows two words, and a text says the rest
         if shown.status is not None:
-            shown.status += f": {shown.texts.pop('status')[-1][1]}"
+            word, _, error = shown.texts.pop("status")[-1][1].partition(": ")
+            shown.status, shown.error = f"{shown.status}: {word}", error or None
         return shown
 
 

@@ -24,6 +24,7 @@ from eventlog.exceptions import SinkError, UnavailableError
 from eventlog.sinks.base import RunInfo
 from eventlog_wandb import WandbSink
 from eventlog_wandb.media import text_of
+from eventlog_wandb.opening import _check_reachable
 from eventlog_wandb.session import _core_process
 
 WALL = 1_700_000_000_000_000_000
@@ -74,6 +75,8 @@ def test_a_run_reaches_the_server_and_goes_on_there(server: Any, tmp_path: Path)
     again.close("finished")
     assert values(server) == [(s, float(s)) for s in [0, 1, 2, 3, 4, 2, 3, 4, 5]]
     assert run["exit"] == 0
+    assert "eventlog/error" not in run["summary"]
+    assert '"eventlog/status":"finished"' in run["summary"]
     assert [row["_step"] for row in server.rows("r1")] == list(range(10))
     assert _core_process() is None
 
@@ -118,6 +121,8 @@ def test_offline_files_of_a_resumed_run_are_one_run_after_sync(server: Any, tmp_
         sink = WandbSink(mode="offline", dir=tmp_path)
         sink.open(RunInfo(run_id="r1", project="p"))
         sink.write(steps(rows))
+        if status == "failed":
+            sink.write([RunFinished(status=status, error="no", seq=5)])
         sink.close(status)  # type: ignore[arg-type]
     wandb = str(Path(sys.executable).with_name("wandb"))
     env = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_ERROR_REPORTING": "false"}
@@ -125,6 +130,7 @@ def test_offline_files_of_a_resumed_run_are_one_run_after_sync(server: Any, tmp_
     assert values(server) == [(s, float(s)) for s in range(8)]
     assert [row["_step"] for row in server.rows("r1")] == list(range(8))
     assert server.runs["r1"]["exit"] == 0
+    assert "eventlog/error" not in server.runs["r1"]["summary"]
 
 
 def test_a_deleted_run_is_begun_anew(server: Any, tmp_path: Path) -> None:
@@ -143,7 +149,7 @@ def test_a_deleted_run_is_begun_anew(server: Any, tmp_path: Path) -> None:
 def test_refusals_and_outages_are_told_apart(
     server: Any, tmp_path: Path, status: int, error: type[Exception] | None
 ) -> None:
-    """A server that is down may be tried again, one that refuses not; no helper is left."""
+    """A server that is down may be tried again, one that refuses not; neither leaves a thing."""
     server.status = status
     begun = time.monotonic()
     with pytest.raises(error or UnavailableError) as raised:
@@ -151,6 +157,31 @@ def test_refusals_and_outages_are_told_apart(
     assert isinstance(raised.value, UnavailableError) == (error is None)
     assert time.monotonic() - begun < 20
     assert _core_process() is None
+    assert list(tmp_path.glob("wandb/run-*")) == []
+
+
+def test_a_server_that_is_not_there_is_named(server: Any, tmp_path: Path) -> None:
+    """A closed port is an outage at once, which leaves no folder and no helper."""
+    server.close()
+    begun = time.monotonic()
+    with pytest.raises(UnavailableError, match=server.url.removeprefix("http://")):
+        opened(server, tmp_path)
+    assert time.monotonic() - begun < 10
+    assert list(tmp_path.rglob("*run-*")) == []
+    assert _core_process() is None
+
+
+def test_a_server_behind_a_proxy_is_left_to_the_sdk(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only a proxy can reach is not asked for without it."""
+    server.close()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    _check_reachable({"base_url": server.url})
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    _check_reachable({"base_url": server.url, "http_proxy": "http://127.0.0.1:9"})
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        _check_reachable({"base_url": server.url})
 
 
 def test_what_an_outage_kept_back_is_not_confirmed(server: Any, tmp_path: Path) -> None:

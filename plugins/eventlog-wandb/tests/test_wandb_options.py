@@ -128,6 +128,10 @@ def test_run_ids_are_the_run_s() -> None:
     """W&B's id is eventlog's, made to fit, so that a run is found again without any state."""
     assert run_id_of("abc-1_2.x", 0) == "abc-1_2.x"
     assert run_id_of("abc", 3) == "abc-rank3"
+    assert run_id_of("abc", 3, "b") == "abc-b-rank3"
+    aliases = [run_id_of("x" * 64, 0, each) for each in ("", "b", "B", "a/b", "a b", "y" * 200)]
+    assert len(set(aliases)) == len(aliases)
+    assert all(len(each) <= 100 and "/" not in each for each in aliases)
     odd = [run_id_of(each, 0) for each in ("a/b", "a:b", "a b", "", "x" * 200, "\udc80")]
     assert len(set(odd)) == len(odd)
     assert all(0 < len(each) <= 64 and not set(each) & set(":;,#?/'\\ ") for each in odd)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eventlog.events import Event, Rewound, StepEvent, TextEvent
+from eventlog.events import Event, Rewound, RunFinished, StepEvent, TextEvent
 from eventlog.exceptions import UnavailableError
 from eventlog.sinks.base import RunInfo
 from eventlog_wandb import WandbSink
@@ -63,6 +63,20 @@ def test_a_later_process_goes_on(tmp_path: Path) -> None:
     assert {row.get("attempt") for row in run.rows} == {None, 2, 3}
     assert run.exit_code == 0
     assert len(run.folders) == 2
+
+
+def test_a_run_that_ends_well_has_no_error(tmp_path: Path) -> None:
+    """What went wrong in a former attempt is not said of the run that has finished."""
+    sink = opened(tmp_path)
+    sink.write([RunFinished(status="failed", error="ValueError: no", seq=0)])
+    sink.close("failed")
+    assert read_offline(tmp_path, "r1").summary["eventlog/error"] == "ValueError: no"
+    again = opened(tmp_path, attempt=2, state=sink.state())
+    again.write(steps(range(2), seq=1, attempt=2))
+    again.close("finished")
+    summary = read_offline(tmp_path, "r1").summary
+    assert "eventlog/error" not in summary
+    assert summary["eventlog/status"] == "finished"
 
 
 def test_a_failed_batch_that_comes_again_is_there_once(

@@ -144,9 +144,10 @@ class _NoInput(io.TextIOBase):
 class _Guest:
     """The sink, and the loop in which it is awaited where it is asynchronous."""
 
-    def __init__(self, job: Job, report: Report) -> None:
+    def __init__(self, job: Job, report: Report, target: Path) -> None:
         self._job = job
         self._report = report
+        self._target = target
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def call(self, function: Callable[..., Any], *args: Any) -> None:
@@ -188,7 +189,10 @@ class _Guest:
             self._loop.close()
 
     def _confirm(self) -> None:
-        """Have a batch confirmed, which is then safe from a kill."""
+        """Have a batch confirmed, which is then safe from a kill: this process ends here.
+
+        While the sink is there: once it is collected, Python closes its files, and so writes them.
+        """
         job = self._job
         sink = load_sink_class(job.sink)(**job.options)
         self.call(sink.open, self.info({}, 1))
@@ -198,6 +202,8 @@ class _Guest:
         if sink.confirms == "flush":
             self.call(sink.flush)
         self._state(sink)
+        _write_report(self._target, self._report)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _end(self) -> None:
         job = self._job
@@ -262,8 +268,8 @@ def main(arguments: Sequence[str]) -> None:
     """Do the job, and write the report."""
     job = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Job)
     report = Report()
-    guest = _Guest(job, report)
     target = Path(arguments[1])
+    guest = _Guest(job, report, target)
     sys.stdin = _NoInput(report)
     before = process_state()
     thread = threading.Thread(target=guest.work, name="the sink's thread", daemon=True)
@@ -273,7 +279,7 @@ def main(arguments: Sequence[str]) -> None:
     if thread.is_alive() and thread.ident is not None:
         stack = traceback.format_stack(sys._current_frames()[thread.ident])
         report.stalled = "".join(stack[-6:])
-    if job.task == "kill":
+    if job.task == "kill":  # it went wrong before
         _write_report(target, report)
         os.kill(os.getpid(), signal.SIGKILL)
     report.changes = changes(before, process_state())

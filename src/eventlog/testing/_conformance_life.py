@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from eventlog.events import Status
-from eventlog.testing._conformance_curves import Point, Verdict, same_points, without
+from eventlog.testing._conformance_curves import (
+    Board,
+    Point,
+    Verdict,
+    curves_of,
+    same_points,
+    without,
+)
 from eventlog.testing._conformance_kit import check
 from eventlog.testing._conformance_runs import Recorded, Runs
 from eventlog.testing._conformance_values import ValueTests, board_of, undelivered
@@ -113,9 +120,40 @@ class LifeTests(ValueTests):
 
     def test_a_place_that_cannot_be_written(self, here: Runs) -> None:
         """The run goes on, ends in time, and says what is wrong with the sink."""
-        state, error = here.blocked()
-        if state != "closed":
-            check(error, f"the sink is {state}, and does not say why")
+        blocked = here.blocked()
+        if blocked.state != "closed":
+            check(blocked.error, f"the sink is {blocked.state}, and does not say why")
+            return
+        if isinstance(blocked.shown, Shown):
+            board = Board(curves_of(blocked.events), blocked.shown, self.rounded)
+            missing = len(board.match("blocked").missing)
+        else:
+            missing = sum("blocked" in event.values for event in blocked.events)
+        check(
+            blocked.counted >= missing,
+            f"all went well, but {missing} points cannot be read back, of which "
+            f"{blocked.counted} were counted: {blocked.shown}",
+        )
+
+    def test_it_twice_in_one_run(self, here: Runs) -> None:
+        """Two sinks of one kind each show every point, in a run of the tracker of their own."""
+        twins = here.twins()
+        for recorded in twins:
+            fault = undelivered(recorded)
+            check(fault is None, f"{recorded.run.tracker_id}: {fault}")
+            match = board_of(self, recorded).match("curve")
+            # a terminal that both print on has every line twice
+            whole = match.same if self.recognises else not match.missing
+            check(whole, f"one of two shows {match.seen} of {match.wanted}")
+        one, other = ((recorded.run.tracker_id, recorded.run.url) for recorded in twins)
+        check(one != other or one[0] is None, f"both are the tracker's run {one}")
+
+    def test_an_error_that_is_over(self, runs: Runs) -> None:
+        """Where the error of a run is shown, it is gone once the run was resumed and finished."""
+        first, second = runs.interrupted(), runs.resumed()
+        if first.shown.error is not None:
+            found = second.shown.error
+            check(found is None, f"a run that finished shows an error of before: {found!r}")
 
     def life_cells(self, runs: Runs) -> dict[str, Verdict]:
         """Return what became of rewinds, resumes and statuses."""
@@ -140,7 +178,7 @@ def _differences(live: Shown, again: Shown) -> dict[str, str]:
         before, after = getattr(live, kind), getattr(again, kind)
         if sorted(before) != sorted(after):
             found[kind] = f"{sorted(before)} and {sorted(after)}"
-    for kind in ("config", "summary", "model_updates", "status", "notes", "group", "tags"):
+    for kind in ("config", "summary", "model_updates", "status", "error", "notes", "group", "tags"):
         before, after = getattr(live, kind), getattr(again, kind)
         if before != after:
             found[kind] = f"{before!r:.200} and {after!r:.200}"

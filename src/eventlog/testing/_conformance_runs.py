@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from eventlog.testing._conformance_guard import loopback_only
 from eventlog.testing._conformance_kit import SinkDescription
 from eventlog.testing.shown import FinishedRun, Shown
 
-__all__ = ["PROJECT", "Recorded", "Runs"]
+__all__ = ["PROJECT", "Blocked", "Recorded", "Runs"]
 
 PROJECT = "conformance"
 _PATIENCE = 60.0
@@ -53,6 +53,24 @@ class Recorded:
     left: int
     seconds: float
     outside: list[str]
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A run whose sink could not write where it was to.
+
+    Attributes:
+        state, error: Of the sink at the end.
+        events: What the log holds.
+        shown: What can be read back, or why nothing can.
+        counted: How many things the sink or the delivery counted as not shown.
+    """
+
+    state: str
+    error: str | None
+    events: list[Event]
+    shown: Shown | str
+    counted: int
 
 
 class Runs:
@@ -102,7 +120,8 @@ class Runs:
             def go_on(run: Run) -> None:
                 script.log_second_part(run, state)
 
-            first = self._record("resumed", write, "interrupted")
+            error = KeyboardInterrupt("the first part was cut off")
+            first = self._record("resumed", write, "interrupted", error=error)
             second = self._record("resumed", go_on, "finished", resume=first.run.run_id)
             return first, second
 
@@ -112,8 +131,12 @@ class Runs:
         """Return what a replay of the run that has everything shows, in a place of its own."""
         return self._once("replayed", self._replay)
 
-    def blocked(self) -> tuple[str, str | None]:
-        """Return what became of a run whose sink was to write below a file: state and error."""
+    def twins(self) -> tuple[Recorded, Recorded]:
+        """Return what two sinks of one run show, each in a place of its own."""
+        return self._once("twins", self._twins)
+
+    def blocked(self) -> Blocked:
+        """Return what became of a run whose sink was to write below a file."""
         return self._once("blocked", self._block)
 
     def _once(self, label: str, make: Callable[[], T]) -> T:
@@ -149,8 +172,10 @@ class Runs:
                 del os.environ[name]
             os.environ.update(before)
 
-    def _run(self, label: str, options: dict[str, Any], resume: str | None) -> Run:
-        one = {"sink": self.kit.sink, "isolate": self.mode == "sidecar"} | options
+    def _run(self, label: str, places: Mapping[str, Path], resume: str | None = None) -> Run:
+        """Open a run with a sink for each alias, each with a place of its own."""
+        common = {"sink": self.kit.sink, "isolate": self.mode == "sidecar"}
+        sinks = {alias: common | self.kit.options(place) for alias, place in places.items()}
         return Run(
             PROJECT,
             str(script.LABELS["name"]) if label == "everything" else label,
@@ -159,7 +184,7 @@ class Runs:
             group=script.LABELS["group"],
             notes=script.LABELS["notes"],
             tags=script.LABELS["tags"],
-            sinks={self.alias: one},
+            sinks=sinks,
             resume=resume,
             deadlines=Deadlines(
                 open=_PATIENCE, write=_PATIENCE, flush=_PATIENCE, close=self.kit.close_seconds
@@ -169,31 +194,53 @@ class Runs:
         )
 
     def _record(
-        self, label: str, write: Callable[[Run], None], status: Status, resume: str | None = None
+        self,
+        label: str,
+        write: Callable[[Run], None],
+        status: Status,
+        resume: str | None = None,
+        error: BaseException | None = None,
     ) -> Recorded:
+        places = {self.alias: self.where}
+        return self._record_all(label, places, write, status, resume, error)[0]
+
+    def _record_all(
+        self,
+        label: str,
+        places: Mapping[str, Path],
+        write: Callable[[Run], None],
+        status: Status,
+        resume: str | None = None,
+        error: BaseException | None = None,
+    ) -> list[Recorded]:
+        """Do a run, and return what each of its sinks shows."""
         printed = self.where / f"{self.mode}-{label}.stderr"
         with self.surroundings(printed) as outside:
-            run = self._run(label, self.kit.options(self.where), resume)
+            run = self._run(label, places, resume)
             try:
                 write(run)
             finally:
                 begun = time.monotonic()
-                report = run.close(status)
+                report = run.close(status, error=error)
                 seconds = time.monotonic() - begun
                 _end_sidecar(run)
-            handle = run.sink(self.alias)
-            finished = self._finished(run, handle.url, handle.run_id, printed)
-            shown = self._read(finished, f"the sink is {handle.state}: {handle.error}")
-        return Recorded(
-            finished,
-            shown,
-            list(open_log(finished.run_dir).events()),
-            run.statistics().sinks[self.alias],
-            handle.error,
-            report.left.get(self.alias, 0),
-            seconds,
-            outside,
-        )
+            found: list[Recorded] = []
+            for alias, place in places.items():
+                handle = run.sink(alias)
+                finished = self._finished(run, alias, place, printed)
+                found.append(
+                    Recorded(
+                        finished,
+                        self._read(finished, f"the sink is {handle.state}: {handle.error}"),
+                        list(open_log(finished.run_dir).events()),
+                        run.statistics().sinks[alias],
+                        handle.error,
+                        report.left.get(alias, 0),
+                        seconds,
+                        outside,
+                    )
+                )
+        return found
 
     def _read(self, run: FinishedRun, state: str) -> Shown:
         try:
@@ -204,15 +251,14 @@ class Runs:
                 f"read() failed: {type(error).__name__}: {error}; {state}\n{tail}"
             ) from error
 
-    def _finished(
-        self, run: Run, url: str | None, tracker_id: str | None, printed: Path
-    ) -> FinishedRun:
+    def _finished(self, run: Run, alias: str, where: Path, printed: Path) -> FinishedRun:
         if run.dir is None:
             raise RuntimeError("a run of the conformance tests has a directory")
         if self.mode == "sidecar":
             printed = run.dir / "sidecar-0.log"
+        handle = run.sink(alias)
         return FinishedRun(
-            self.where, run.dir, run.project, run.name, run.id, url, tracker_id, printed
+            where, run.dir, run.project, run.name, run.id, handle.url, handle.run_id, printed
         )
 
     def _replay(self) -> Recorded:
@@ -237,17 +283,26 @@ class Runs:
         statistics = report.sinks[self.alias]
         return Recorded(finished, shown, live.events, statistics, statistics.error, 0, 0.0, outside)
 
-    def _block(self) -> tuple[str, str | None]:
+    def _twins(self) -> tuple[Recorded, Recorded]:
+        aliases = ("one", "other")
+        places = {alias: self.where / f"{self.mode}-twins" / alias for alias in aliases}
+        for place in places.values():
+            place.mkdir(parents=True)
+        one, other = self._record_all("twins", places, script.log_curve, "finished")
+        return one, other
+
+    def _block(self) -> Blocked:
         file = self.where / f"{self.mode}-a-file"
         file.write_text("no folder")
-        with self.surroundings(self.where / "blocked.stderr"):
+        printed = self.where / "blocked.stderr"
+        with self.surroundings(printed):
             try:
-                options = self.kit.options(file / "below")
+                self.kit.options(file / "below")
             except OSError as error:
-                return "failed", str(error)
-            run = self._run("blocked", options, None)
+                return Blocked("failed", str(error), [], str(error), 0)
+            run = self._run("blocked", {self.alias: file / "below"})
             for step in range(3):
-                run.step(loss=step)
+                run.step(blocked=2501.5 + step)
             deadline = time.monotonic() + _PATIENCE / 3
             while run.sink(self.alias).state in ("waiting", "opening"):
                 if time.monotonic() > deadline:
@@ -256,7 +311,20 @@ class Runs:
             # an outage would be waited for until the end of the time
             run.close("finished", timeout=2.0 if run.sink(self.alias).error else _PATIENCE / 3)
             handle = run.sink(self.alias)
-        return handle.state, handle.error
+            finished = self._finished(run, self.alias, file / "below", printed)
+            shown: Shown | str
+            try:
+                shown = self.kit.read(finished)
+            except Exception as error:
+                shown = f"read() failed: {type(error).__name__}: {error}"
+        statistics = run.statistics().sinks[self.alias]
+        return Blocked(
+            handle.state,
+            handle.error,
+            list(open_log(finished.run_dir).events()),
+            shown,
+            sum(statistics.unshown.values()) + statistics.dead,
+        )
 
 
 def _end_sidecar(run: Run) -> None:

@@ -202,6 +202,12 @@ def _log_the_rest(run: Run) -> None:
     run.summary.update(SUMMARY)
 
 
+def log_curve(run: Run) -> None:
+    """Log a few points of one curve."""
+    for step in range(10):
+        run.step(curve=2601.5 + step)
+
+
 def log_first_part(run: Run) -> None:
     """Log what a run does before it is interrupted."""
     for step in range(10):

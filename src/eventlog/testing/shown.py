@@ -52,6 +52,7 @@ class Shown:
         summary: Values of the whole run, flat, by name.
         model_updates: One text for each.
         status: The tracker's own word.
+        error: What is shown of the error that a run ended with; None where it ended without one.
         name, notes, group: As shown; None where they are not.
         tags: As shown.
         originals: What the log calls things whose name differs, by the tracker's name; what
@@ -71,6 +72,7 @@ class Shown:
     summary: dict[str, Any] = field(default_factory=dict)
     model_updates: list[str] = field(default_factory=list)
     status: str | None = None
+    error: str | None = None
     name: str | None = None
     notes: str | None = None
     group: str | None = None

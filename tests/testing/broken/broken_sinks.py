@@ -210,6 +210,52 @@ class ConfirmsTooEarly(Fine):
         super().finish(status, error)
 
 
+class BuffersItsFile(Fine):
+    """What is written waits in Python's file, which writes it when it is closed or collected."""
+
+    def start(self, run: RunInfo) -> None:
+        super().start(run)
+        assert self._file is not None
+        self._file.close()
+        self._file = (self._folder / "events.jsonl").open("ab")
+
+
+class WritesIntoNothing(Fine):
+    def start(self, run: RunInfo) -> None:
+        try:
+            super().start(run)
+        except OSError:
+            self._folder = Path("/dev/null")
+
+    def _write_page(self) -> None:
+        try:
+            super()._write_page()
+        except OSError:
+            return
+
+
+class SharesItsFolder(Fine):
+    """Two of them in one process write into one folder."""
+
+    shared: ClassVar[dict[str, str]] = {}
+
+    def start(self, run: RunInfo) -> None:
+        assert self._dir is not None
+        self._dir = self.shared.setdefault(run.run_id, self._dir)
+        super().start(run)
+
+
+class KeepsTheError(Fine):
+    def finish(self, status: Status, error: str | None) -> None:
+        former = None
+        path = self._folder / "error"
+        if path.exists():
+            former = path.read_text(encoding="utf-8")
+        elif error:
+            path.write_text(error, encoding="utf-8")
+        super().finish(status, error or former)
+
+
 class Prints(Fine):
     def start(self, run: RunInfo) -> None:
         super().start(run)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from eventlog.exceptions import RefusedError, UnavailableError
 from eventlog_aim.link import Link, bounded
+from eventlog_aim.making import make_ready
 
 __all__ = ["Opened", "is_remote", "open_run", "outages"]
 
@@ -106,6 +107,10 @@ def open_run(
         if repo is not None and is_remote(repo):
             place = _connect(aim, repo)
             link = Link(place._client)
+        elif repo is None or "://" not in repo:
+            made = make_ready(aim, repo)
+            if made is not None:
+                _detach(made)
         try:
             run, resumed = _open(aim, place, run_hash, saved, experiment, options)
             if link is not None:
@@ -145,6 +150,11 @@ def _open(
         return aim.Run(repo=repo, experiment=experiment, **given), False
     except errors.RunLockingError as error:
         raise UnavailableError(f"another process writes to Aim's run {wanted}: {error}") from error
+    except RuntimeError as error:
+        if str(error):
+            raise
+        # it says so where a repository, or the format of a run, is not up to date
+        raise UnavailableError(f"Aim cannot open {repo} for now: {error!r}") from error
     except importlib.import_module("aimrocks.errors").RocksIOError as error:
         # the store's own lock, which ends with its process; or the disk
         raise UnavailableError(f"Aim's repository {repo} cannot be written: {error}") from error

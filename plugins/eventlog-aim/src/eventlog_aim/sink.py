@@ -84,6 +84,8 @@ class AimSink(TrackerSink):
         self._opened: Opened | None = None
         self._away = False
         self._begun: str | None = None
+        self._coming: Event | None = None
+        self._sent: Event | None = None
 
     @classmethod
     def unready(cls, options: Mapping[str, Any]) -> str | None:
@@ -127,7 +129,7 @@ class AimSink(TrackerSink):
         self._media = Media(self._curves)
         self._artifacts = Artifacts(opened.run, run.directory, self._artifacts_uri, self.count)
         self._contexts: dict[str, tuple[dict[str, Any], str]] = {}
-        self._coming = self._sent = (0, -1)
+        self._coming = self._sent = None
         describe(opened.run, run, opened.resumed, self.count)
         self._send()
 
@@ -160,10 +162,10 @@ class AimSink(TrackerSink):
         if link is not None and link.pending:
             self._send()
             # that batch comes again, and is there now
-            self._done = max(self._done, self._sent)
-        self._coming = max(
-            ((event.attempt, event.seq) for event in batch if event.seq >= 0), default=(0, -1)
-        )
+            if self._sent is not None:
+                self.taken_to(self._sent)
+        numbered = (event for event in batch if event.seq >= 0)
+        self._coming = max(numbered, key=lambda event: (event.attempt, event.seq), default=None)
         super().write(batch)
 
     def commit(self) -> None:
@@ -183,7 +185,7 @@ class AimSink(TrackerSink):
         try:
             self._opened.link.send()
         except RefusedError:
-            self._sent = (0, -1)  # what was refused is to be found by giving it again
+            self._sent = None  # what was refused is to be found by giving it again
             raise
 
     def discard(self) -> None:

@@ -68,6 +68,12 @@ class Page:
         for name, value in properties.items():
             self._properties[name] = short_text(plain_text(value), _LONGEST_PROPERTY)
 
+    def blank(self, name: str) -> None:
+        """Note that a property which the task may have from before says nothing now."""
+        sections = self._task.data.hyperparams or {}
+        if name in (sections.get("properties") or {}):
+            self.properties({name: ""})
+
     def send(self, count: Callable[[str, int], None]) -> None:
         """Send what was noted.
 

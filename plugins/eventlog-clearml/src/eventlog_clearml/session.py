@@ -15,7 +15,12 @@ from typing import Any
 
 from eventlog.exceptions import RefusedError, UnavailableError
 
-__all__ = ["calls", "make_session"]
+__all__ = ["NO_CREDENTIALS", "calls", "make_session"]
+
+NO_CREDENTIALS = (
+    "ClearML has no credentials: run `clearml-init`, or set CLEARML_API_HOST, "
+    "CLEARML_API_ACCESS_KEY and CLEARML_API_SECRET_KEY, or pass offline=True"
+)
 
 _CONNECT_S, _READ_S = 4.0, 10.0
 _BUSY = frozenset({408, 429})
@@ -89,7 +94,7 @@ def make_session(api_server: str | None) -> Any:
     module: Any = importlib.import_module("clearml.backend_api.session.session")
     wrapper: Any = importlib.import_module("clearml.config").config_obj
     names: Any = importlib.import_module("clearml.backend_api.session.defs")
-    errors = (module.LoginError, module.MissingConfigError, ValueError)
+    errors = (module.LoginError, ValueError)
     try:
         session = _session_class()(
             api_key=names.ENV_ACCESS_KEY.get(),
@@ -99,6 +104,8 @@ def make_session(api_server: str | None) -> Any:
             # more, and urllib3 would sleep as long as a busy server asks it to
             http_retries_config={"total": 0},
         )
+    except module.MissingConfigError as error:
+        raise RefusedError(NO_CREDENTIALS) from error
     except errors as error:
         if isinstance(error.__context__, OSError) or "(error 5" in str(error):
             raise UnavailableError(f"ClearML's server is not there: {error}") from error

@@ -9,6 +9,7 @@ from typing import Any
 
 from eventlog.sinks.base import RunInfo
 from eventlog_clearml.convert import plain_text
+from eventlog_clearml.session import NO_CREDENTIALS
 from eventlog_clearml.tasks import Wanted
 
 __all__ = ["Settings", "is_offline", "why_unready"]
@@ -133,7 +134,4 @@ def why_unready(options: Mapping[str, Any]) -> str | None:
     given = os.environ.get("CLEARML_CONFIG_FILE") or "~/clearml.conf"
     if Path(given).expanduser().is_file():
         return None
-    return (
-        "ClearML has no credentials: run `clearml-init`, or set CLEARML_API_HOST, "
-        "CLEARML_API_ACCESS_KEY and CLEARML_API_SECRET_KEY, or pass offline=True"
-    )
+    return NO_CREDENTIALS

@@ -287,6 +287,8 @@ class ClearmlSink(TrackerSink):
         try:
             with alone(), calls(opened.session):
                 self._page.properties({"status": status} | ({"error": reason} if reason else {}))
+                if not reason:
+                    self._page.blank("error")
                 self._page.send(self.count)
             if opened.offline:
                 status_task(opened, word, reason, status)

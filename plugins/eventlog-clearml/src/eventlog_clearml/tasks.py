@@ -231,7 +231,7 @@ def _check_current(current: Any, task_class: Any, wanted: Wanted) -> None:
     if busy and bool(task_class.is_offline()) != offline:
         raise RefusedError(
             f"ClearML is {'online' if offline else 'offline'} in this process already, and knows "
-            'only one mode at a time: put the sink into the sidecar ("isolation": "sidecar")'
+            'only one mode at a time: put the sink into the sidecar ("isolate": True)'
         )
 
 

@@ -24,7 +24,7 @@ import msgspec
 from eventlog.exceptions import RefusedError, UnavailableError
 from eventlog_comet.online import of_response
 
-__all__ = ["Experiment", "load", "start"]
+__all__ = ["Experiment", "has_key", "load", "start"]
 
 # what the environment of a user says has precedence
 _QUIET = {
@@ -114,6 +114,12 @@ def load(options: Mapping[str, Any]) -> Any:
         module = importlib.import_module("comet_ml")
         _give_own_randomness()
         return module
+
+
+def has_key() -> bool:
+    """Whether the SDK was told an API key in this process, as by `comet_ml.login`."""
+    config: Any = sys.modules.get("comet_ml.config")
+    return config is not None and bool(config.get_api_key(None, config.get_config()))
 
 
 def _give_own_randomness() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeGuard
 
 from eventlog.events import Event, Status
-from eventlog.exceptions import UnavailableError
+from eventlog.exceptions import RefusedError, UnavailableError
 from eventlog.sinks.base import CAPABILITIES, Confirms, Isolation, Rewind, RunInfo
 from eventlog.sinks.plain import json_text
 from eventlog_comet import sdk
@@ -103,9 +103,13 @@ class CometSink(CometPages):
 
     def start(self, run: RunInfo) -> None:
         """Make the experiment, or go on with it; what a killed process left becomes an archive."""
+        why = self.unready({"online": self._online})
+        if why is not None and not sdk.has_key():
+            raise RefusedError(why)
         saved = run.state.get("run_id")
         key = self._key or (saved if _is_key(saved) else uuid.uuid4().hex)
         resumed = key == saved
+        self._had_attempts = resumed or (self._key is not None and run.attempt > 1)
         home = (self._dir or run.directory or Path(".cometml-runs")).absolute()
         home.mkdir(parents=True, exist_ok=True)
         if not self._online:
@@ -183,6 +187,9 @@ class CometSink(CometPages):
         self._other("run/status", status)
         if error is not None:
             self._other("run/error", error)
+        elif self._had_attempts:
+            # Comet forgets no value: this one replaces the former attempt's
+            self._other("run/error", "-")
         if status in ("failed", "killed"):
             # what makes Comet show a run as crashed; there is no call of the public interface
             with suppress(AttributeError, TypeError):

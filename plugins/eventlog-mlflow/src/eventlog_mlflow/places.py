@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from eventlog.exceptions import RefusedError, UnavailableError
 from eventlog_mlflow.naming import clean_file
+from eventlog_mlflow.sdk import let_go
 
 __all__ = ["Place", "RunMaker", "existing_run", "experiment_of", "has_database", "plain_uri"]
 
@@ -71,9 +72,7 @@ class Place:
         folder = folder.absolute()
         if not has_database():
             return cls((folder / "mlruns").as_uri())
-        path = str(folder / "mlflow.db")
-        # where a path is quoted, MLflow also makes a folder of the quoted name
-        return cls(f"sqlite:///{quote(path) if _NOT_IN_ADDRESS.search(path) else path}")
+        return cls(_sqlite_uri(folder / "mlflow.db"))
 
     @property
     def exact_infinity(self) -> bool:
@@ -116,6 +115,34 @@ class Place:
                         raise UnavailableError(f"another process holds {file.name}") from None
                     time.sleep(0.05)
             yield
+
+    def make_database(self) -> None:
+        """Make the SQLite database where there is none; others are kept out meanwhile.
+
+        MLflow takes seconds for it, and cannot go on with half of one, which a killed process
+        leaves: it gets its name once it is whole.
+        """
+        from mlflow import MlflowClient
+
+        if self.sqlite is None:
+            return
+        mark = f"{self.sqlite.name}.eventlog-"
+        try:
+            if not self.sqlite.exists():
+                making = self.sqlite.with_name(f"{mark}{uuid.uuid4().hex}")
+                let_go(MlflowClient(_sqlite_uri(making)))
+                if not self.sqlite.exists():  # a server may have made it meanwhile
+                    os.replace(making, self.sqlite)
+        finally:
+            for path in self.sqlite.parent.iterdir():
+                if path.name.startswith(mark):
+                    path.unlink(missing_ok=True)
+
+
+def _sqlite_uri(path: Path) -> str:
+    # where a path is quoted, MLflow also makes a folder of the quoted name
+    text = str(path)
+    return f"sqlite:///{quote(text) if _NOT_IN_ADDRESS.search(text) else text}"
 
 
 def _sqlite_file(uri: str) -> Path | None:

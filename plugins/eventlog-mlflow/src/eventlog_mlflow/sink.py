@@ -39,6 +39,7 @@ _STATUSES: Mapping[Status, str] = {
     "interrupted": "KILLED",
     "killed": "KILLED",
 }
+_ERROR = "eventlog.error"
 _END_SECONDS = 10.0
 _LONGEST_NAME = 250  # a run's name is a column of that width in a database
 _OWN_OPTIONS = ("log_system_metrics", "resolve_tags")
@@ -100,6 +101,7 @@ class MlflowSink(Shows):
         self._repeats: Repeats | None = None
         self._monitor: Any = None
         self._wall = self._kept_unstepped = 0
+        self._former_error = False
 
     # -- start --------------------------------------------------------------------------------
 
@@ -115,6 +117,7 @@ class MlflowSink(Shows):
         place = self._place(run)
         own = {k: v for k, v in self._sdk_options.items() if k not in _OWN_OPTIONS}
         with place.locked():
+            place.make_database()
             client = MlflowClient(place.uri, **own)
             found = self._find(client, run)
             experiment_id = None if found else experiment_of(client, place, self._project(run))
@@ -175,6 +178,7 @@ class MlflowSink(Shows):
         self._repeats = Repeats(self.tracker, str(self.run_id)) if resumed and place.files else None
         self._unstepped = self._kept_unstepped = run.state.get("unstepped", 0)
         self._wall = 0
+        self._former_error = _ERROR in known.tags
         self.go_on_with(known.tags)
 
     def _label(self, run: RunInfo, resumed: bool) -> None:
@@ -243,7 +247,8 @@ class MlflowSink(Shows):
                 self._monitor.finish()
             self._tag("eventlog.status", status)
             if error:
-                self._tag("eventlog.error", error)
+                self._tag(_ERROR, error)
+                self._former_error = False
             originals = self._tables.originals()
             if originals:
                 contents = media.json_bytes(originals)
@@ -263,6 +268,9 @@ class MlflowSink(Shows):
     def _end(self, status: str) -> None:
         with calls():
             self._out.send()
+            if self._former_error:
+                self.tracker.delete_tag(self.run_id, _ERROR)
+                self._former_error = False
             ended = max(0, self._wall or wall_ns()) // 1_000_000
             self.tracker.set_terminated(self.run_id, status, ended)
 

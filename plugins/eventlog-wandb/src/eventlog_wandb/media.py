@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ _SUFFIXES = {
 }
 _BEFORE = '<pre style="white-space: pre-wrap; overflow-wrap: anywhere">'
 _AFTER = "</pre>"
+
+# Pillow loads its formats at first use, and has none of them for another thread meanwhile
+_reading = threading.Lock()
 
 Count = Callable[..., None]
 
@@ -69,7 +73,8 @@ def image(path: Path, blob: BlobRef, caption: str | None, scratch: Path, count: 
     if not link.is_symlink():
         os.symlink(path.absolute(), link)
     try:
-        return wandb.Image(str(link), caption=None if caption is None else whole(caption))
+        with _reading:
+            return wandb.Image(str(link), caption=None if caption is None else whole(caption))
     except (MemoryError, PermissionError):
         raise
     except Exception:  # whatever Pillow says of a file that it cannot read, OSError among it

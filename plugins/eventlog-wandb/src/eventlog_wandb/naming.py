@@ -85,13 +85,27 @@ def project_name(project: str) -> str:
     return _NOT_IN_PROJECTS.sub("-", whole(project))[:128].strip() or "uncategorized"
 
 
-def run_id_of(run_id: str, rank: int) -> str:
-    """Return the tracker's id for a run: the same one in each attempt."""
-    text = _NOT_IN_IDS.sub("-", run_id).strip("-.") or "run"
-    if len(text) > 64 or text != run_id:
-        digest = hashlib.sha256(run_id.encode("utf-8", "replace")).hexdigest()[:8]
-        text = f"{text[:55]}-{digest}"
+def run_id_of(run_id: str, rank: int, alias: str = "") -> str:
+    """Return the tracker's id for a run: the same one in each attempt.
+
+    Args:
+        run_id: The run's.
+        rank: The process's.
+        alias: What the sink is called, where that is not its own name: a run may have several.
+    """
+    text = _id_part(run_id, 64)
+    if alias:
+        text = f"{text}-{_id_part(alias, 32)}"
     return f"{text}-rank{rank}" if rank else text
+
+
+def _id_part(given: str, longest: int) -> str:
+    """Return a text as a part of an id; a digest tells those apart that do not fit."""
+    text = _NOT_IN_IDS.sub("-", given).strip("-.") or "run"
+    if len(text) > longest or text != given:
+        digest = hashlib.sha256(given.encode("utf-8", "replace")).hexdigest()[:8]
+        text = f"{text[: longest - 9]}-{digest}"
+    return text
 
 
 def tags_of(tags: tuple[str, ...], rank: int, count: Callable[[str], None]) -> tuple[str, ...]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+import socket
+import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from eventlog.exceptions import SinkError, UnavailableError
 from eventlog.sinks.base import RunInfo
 from eventlog_wandb.naming import project_name, tags_of, whole
 from eventlog_wandb.session import SETTINGS, Session
+from eventlog_wandb.settings import server_of
 from eventlog_wandb.wandb_file import Mark, last_mark
 
 __all__ = ["DeletedError", "arguments", "earlier_mark", "mark_of", "start_session"]
 
 _REFUSALS = re.compile(r"\b(400|401|403|404|409)\b|permission denied|not found", re.IGNORECASE)
 _LONGEST = 128
+_PROBE_S = 5.0
 
 
 class DeletedError(SinkError):
@@ -71,6 +76,8 @@ def start_session(given: Mapping[str, Any]) -> Session:
     """
     from wandb import errors
 
+    if given["mode"] == "online":
+        _check_reachable(given["settings"])
     try:
         return Session(given)
     except errors.AuthenticationError as error:
@@ -83,6 +90,26 @@ def start_session(given: Mapping[str, Any]) -> Session:
         raise UnavailableError(f"W&B cannot be reached: {error}") from error
     except errors.Error as error:
         raise SinkError(f"W&B cannot start the run: {error}") from error
+
+
+def _check_reachable(settings: Mapping[str, Any]) -> None:
+    """Raise `UnavailableError` for a dead server, which the SDK would try for half a minute."""
+    address = urlsplit(server_of(settings.get("base_url")))
+    host = address.hostname
+    if host is None or _has_proxy(address.scheme, host, settings):
+        return
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        socket.create_connection((host, port), _PROBE_S).close()
+    except OSError as error:
+        raise UnavailableError(f"W&B's server {host}:{port} cannot be reached: {error}") from error
+
+
+def _has_proxy(scheme: str, host: str, settings: Mapping[str, Any]) -> bool:
+    if settings.get(f"{scheme}_proxy") or settings.get("x_proxies"):
+        return True
+    proxies = urllib.request.getproxies()
+    return ("all" in proxies or scheme in proxies) and not urllib.request.proxy_bypass(host)
 
 
 def earlier_mark(folder: Path, run_id: str) -> Mark | None:

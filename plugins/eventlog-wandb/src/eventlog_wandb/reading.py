@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,7 +70,7 @@ class OfflineRun:
         raise FileNotFoundError(path)
 
 
-def read_offline(folder: Path, run_id: str) -> OfflineRun:
+def read_offline(folder: str | os.PathLike[str], run_id: str) -> OfflineRun:
     """Read all that lies of a run below a folder, that which each process wrote in turn.
 
     Args:
@@ -80,7 +81,7 @@ def read_offline(folder: Path, run_id: str) -> OfflineRun:
 
     parse = vars(wandb_internal_pb2)["Record"].FromString  # made when the module is imported
     found = OfflineRun()
-    files = folder.glob(f"*/offline-run-*-{run_id}*/run-{run_id}.wandb")
+    files = Path(folder).glob(f"*/offline-run-*-{run_id}*/run-{run_id}.wandb")
     for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):
         found.folders.append(path.parent)
         found.exit_code = None
@@ -100,6 +101,8 @@ def _take(found: OfflineRun, record: Any) -> None:
             found.config |= _nested(record.config.update)
         case "summary":
             found.summary |= _nested(record.summary.update)
+            for item in record.summary.remove:
+                found.summary.pop(item.key or item.nested_key[0], None)
         case "history":
             found.rows.append(_nested(record.history.item))
         case "metric" if record.metric.step_metric:

@@ -12,14 +12,18 @@ import contextlib
 import importlib
 import os
 import re
+import shutil
 import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-__all__ = ["SETTINGS", "Session", "load_sdk", "untouched"]
+from eventlog_wandb.temporary import make_on_demand, remove_empty
+
+__all__ = ["SETTINGS", "Session", "load_sdk", "staged_in", "untouched"]
 
 SETTINGS: Mapping[str, Any] = {
     "console": "off",
@@ -56,36 +60,81 @@ _ENVIRONMENT = {
 }
 
 
+class _Process:
+    """What the SDK changes in the process, as it was."""
+
+    def __init__(self) -> None:
+        self._variables = _wandb_variables()
+        self._exit, self._excepthook = sys.exit, sys.excepthook
+        self._finders, self._filters = list(sys.meta_path), list(warnings.filters)
+        self._modules = set(sys.modules)
+
+    def put_back(self) -> None:
+        if _is_sdk(sys.exit):
+            sys.exit = self._exit
+        if _is_sdk(sys.excepthook):
+            sys.excepthook = self._excepthook
+        for finder in list(sys.meta_path):
+            if _is_sdk(finder) and finder not in self._finders:
+                sys.meta_path.remove(finder)
+        new = set(sys.modules) - self._modules
+        _remove_filters(self._filters, {name.partition(".")[0] for name in new})
+        for name in _wandb_variables():
+            del os.environ[name]
+        os.environ.update(self._variables)
+
+
+# Sinks of one run have threads of their own, but one process, one SDK and one wandb-core.
+_lock = threading.RLock()
+_changing = threading.Lock()
+_staging = threading.Lock()
+_before: list[_Process] = []
+
+
 @contextlib.contextmanager
-def untouched(**environment: str) -> Iterator[None]:
-    """Put back what the SDK changes in the process; set variables that the user did not set."""
-    saved = _wandb_variables()
-    before = sys.exit, sys.excepthook, list(sys.meta_path)
-    filters, modules = list(warnings.filters), set(sys.modules)
-    # another process' service, if we are its child, would end with that process
-    os.environ.pop("WANDB_SERVICE", None)
-    for name, value in {**_ENVIRONMENT, **environment}.items():
-        os.environ.setdefault(name, value)
+def untouched() -> Iterator[None]:
+    """Put back what the SDK changes in the process, when the last that came in goes out."""
+    with _changing:
+        _before.append(_before[-1] if _before else _Process())
+        # another process' service, if we are its child, would end with that process
+        os.environ.pop("WANDB_SERVICE", None)
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
     try:
         yield
     finally:
-        if _is_sdk(sys.exit):
-            sys.exit = before[0]
-        if _is_sdk(sys.excepthook):
-            sys.excepthook = before[1]
-        for finder in list(sys.meta_path):
-            if _is_sdk(finder) and finder not in before[2]:
-                sys.meta_path.remove(finder)
-        _remove_filters(filters, {name.partition(".")[0] for name in set(sys.modules) - modules})
-        for name in _wandb_variables():
-            del os.environ[name]
-        os.environ.update(saved)
+        with _changing:
+            process = _before.pop()
+            if not _before:
+                process.put_back()
+
+
+@contextlib.contextmanager
+def staged_in(folder: Path) -> Iterator[None]:
+    """Have the SDK keep copies of files in a folder until they are sent."""
+    with _staging, _variable("WANDB_DATA_DIR", folder):
+        yield
+
+
+@contextlib.contextmanager
+def _variable(name: str, folder: Path | None) -> Iterator[None]:
+    """Set a variable that the user did not set."""
+    if folder is None or name in os.environ:
+        yield
+        return
+    os.environ[name] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 def load_sdk() -> None:
     """Import the SDK, which with the libraries that it brings changes the process, too."""
-    with untouched():
+    with _lock, untouched():
         importlib.import_module("wandb.proto.wandb_internal_pb2")
+        make_on_demand()
+        remove_empty()
 
 
 def _wandb_variables() -> dict[str, str]:
@@ -107,10 +156,12 @@ def _is_sdk(thing: object) -> bool:
 
 
 _ours: weakref.WeakSet[Any] = weakref.WeakSet()
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+_own_connection: list[Any] = []
 
 
 class Session:
-    """A run of W&B, and wandb-core where it was started for it.
+    """A run of W&B, and wandb-core where it was started for it or for another one of ours.
 
     Args:
         arguments: For `wandb.init`.
@@ -124,22 +175,30 @@ class Session:
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self.run: Any = None
-        with untouched():
+        folder = arguments["dir"] and Path(arguments["dir"])
+        cache = folder and folder / "wandb" / "cache"
+        with _lock, untouched(), _variable("WANDB_CACHE_DIR", cache):
             import wandb
             from wandb.analytics import get_telemetry_recorder
 
             self._wandb = wandb
-            self._owns = _connection() is None
+            first, before = _connection() is None, _run_folders(folder, arguments["id"])
             try:
                 # made at first use, and kept: now, when reports are switched off
                 get_telemetry_recorder()
                 self.run = wandb.init(**arguments)
             except BaseException:
+                self._take_over(first)
                 self._tear_down(20.0)
+                # otherwise each further try would leave one, and none has anything in it
+                for new in _run_folders(folder, arguments["id"]) - before:
+                    shutil.rmtree(new, ignore_errors=True)
                 raise
+            self._take_over(first)
             self._core = _core_process()
             _ours.add(self.run)
-            if self._owns and self._core is not None:
+            _sessions.add(self)
+            if first and self._core is not None:
                 _leave_at_exit()
                 _forget_settings()
 
@@ -155,18 +214,36 @@ class Session:
             TimeoutError: Not everything could be sent.
             wandb.Error: Something else went wrong; so may other exceptions of the SDK's say.
         """
-        with self._killed_after(patience), untouched():
+        with untouched():
             try:
-                self.run.finish(exit_code=exit_code)
+                with self._killed_after(patience):
+                    self.run.finish(exit_code=exit_code)
             finally:
                 self._tear_down(patience)
 
+    @property
+    def _owns(self) -> bool:
+        return bool(_own_connection) and _connection() is _own_connection[0]
+
+    def _take_over(self, first: bool) -> None:
+        """Note that wandb-core is ours, if there was none before."""
+        if first:
+            _own_connection[:] = [_connection()]
+
     def _tear_down(self, patience: float) -> None:
         """End wandb-core, if it is ours and nobody else's run needs it."""
-        if not self._owns or _connection() is None:
-            return
-        if any(run is not self.run for run in _active_runs()):
-            return
+        with _lock:
+            # the SDK forgets a run before all of it is sent; here it is known until then
+            _sessions.discard(self)
+            if _sessions or any(run is not self.run for run in _active_runs()):
+                return
+            try:
+                if self._owns and _connection() is not None:
+                    self._end_core(patience)
+            finally:
+                remove_empty()
+
+    def _end_core(self, patience: float) -> None:
         core = _core_process()
         with self._killed_after(patience):
             try:
@@ -175,6 +252,7 @@ class Session:
                 if core is None or core.poll() is None:
                     raise
             finally:
+                _own_connection.clear()
                 if core is not None and core.poll() is None:
                     core.kill()
                     core.wait()
@@ -194,6 +272,18 @@ class Session:
         finally:
             timer.cancel()
             timer.join()
+
+
+def _run_folders(folder: Path | None, run_id: str) -> set[Path]:
+    """Return the folders that the SDK has made for a run; of one second they have numbers."""
+    name = re.compile(rf"(offline-)?run-\d+_\d+-{re.escape(run_id)}(-\d+)?")
+    paths = () if folder is None else folder.glob("*/*run-*")
+    return {
+        path
+        for path in paths
+        if name.fullmatch(path.name)
+        and all(file.name == f"run-{run_id}.wandb" for file in path.glob("*.wandb"))
+    }
 
 
 # What follows has no public name in the SDK; where one is missing, less is known.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +23,8 @@ from eventlog.sinks.tracker import At, TrackerSink
 from eventlog_wandb import media
 from eventlog_wandb.naming import LONGEST_NAME, clean_name, config_name, media_key, plain
 from eventlog_wandb.rows import Columns, Entry, number
-from eventlog_wandb.session import Session, untouched
+from eventlog_wandb.session import Session, staged_in, untouched
+from eventlog_wandb.temporary import release
 from eventlog_wandb.wandb_file import Mark
 
 __all__ = ["RowSink"]
@@ -122,7 +124,8 @@ class RowSink(TrackerSink):
 
         def send() -> None:
             made = media.artifact(event, path, self._artifact_limit, self.count)
-            self.tracker.log_artifact(made, aliases=aliases)
+            with self._staged():
+                self.tracker.log_artifact(made, aliases=aliases)
 
         entry.before.append(send)
         entry.with_files = True
@@ -194,12 +197,16 @@ class RowSink(TrackerSink):
         if not entry.with_files:
             self._log(entry)
             return
-        # copies that wait for being sent: with the run's other files, not in the home directory
-        staging = Path(self.tracker.settings.sync_dir) / "staging"
-        with untouched(WANDB_DATA_DIR=str(staging)):
+        with untouched():
             for send in entry.before:
                 send()
-            self._log(entry)
+            with self._staged():
+                self._log(entry)
+        release(entry.row.values())
+
+    def _staged(self) -> AbstractContextManager[None]:
+        # copies that wait for being sent: with the run's other files, not in the home directory
+        return staged_in(Path(self.tracker.settings.sync_dir) / "staging")
 
     def _log(self, entry: Entry) -> None:
         if not entry.filled:

@@ -126,7 +126,8 @@ class WandbSink(RowSink):
         folder = self._folder(run)
         # looked up first: the new run's own file is empty
         given = self._options["run_id"] or run.state.get("run_id")
-        run_id = str(given or run_id_of(run.run_id, run.rank))
+        alias = "" if run.alias == self.name else run.alias
+        run_id = str(given or run_id_of(run.run_id, run.rank, alias))
         earlier = earlier_mark(folder, run_id) if self._mode == "offline" else None
         self._session = self._started_session(run, folder, run_id)
         self.tracker, self.run_id = self._session.run, self._session.run.id
@@ -136,6 +137,8 @@ class WandbSink(RowSink):
                 self._arrived = mark_of(self.tracker.summary.get(MARK), self.tracker.starting_step)
         elif self._mode == "offline":
             self.url = self.tracker.settings.sync_dir
+        known = run.state or run.attempt > 1 or earlier or self._arrived
+        self._goes_on = bool(known or (self._mode == "online" and self.tracker.resumed))
         self._go_on_after(earlier)
         self._first_row = self._rows if self._mode == "offline" else 0
         if self._mode != "offline" or self._interval() <= 0:
@@ -178,6 +181,10 @@ class WandbSink(RowSink):
         final = self._summary | {"eventlog/status": status}
         try:
             self.summary(final, final | ({"eventlog/error": error} if error else {}))
+            if self._goes_on and not error and self._mode != "disabled":
+                with self.outages():
+                    # the former attempt's
+                    del self.tracker.summary["eventlog/error"]
         finally:
             try:
                 self._end(session, _EXIT_CODES[status])
