@@ -6,11 +6,16 @@ A torch loop of about 1 ms a step runs in blocks of 100 steps, in turn with: not
 alone; a sink that is heavy on Python in the training process; the same sink in the sidecar. Bars:
 the log alone at least 99 % of nothing, the sidecar at least 97 % with a core free (the loop itself
 takes one of the machine's cores: torch is given one thread).
+
+Then the same loop runs beside a heavy sink that has a backlog of 10,000 events: with whole batches
+one after the other, and as they are delivered in a training process, cut and with pauses.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import math
 import statistics
 import sys
 import tempfile
@@ -18,12 +23,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 import eventlog
+from eventlog import _run_sinks
+from eventlog._care import CARE, Care
 
 sys.path.insert(0, str(Path(__file__).parent))
 BUSY = "busy:BusySink"
@@ -90,6 +98,52 @@ def main() -> None:
             if run is not None:
                 run.close()
     report(times)
+    backlogs(step, max(1.0, seconds / 15))
+
+
+def backlogs(step: Callable[[], torch.Tensor], seconds: float) -> None:
+    """Measure the loop beside a sink that catches up, as it is and without any care for it."""
+    base = [t for _ in range(int(seconds * 10)) for t in block(step, None)]
+    table = Table(
+        "a heavy sink catches up", "steps/s", "of nothing", "p99 step, ms", "longest", "events/s"
+    )
+    careless = Care(slice=math.inf, duty=1.0)
+    for what, care in {"nothing": None, "whole batches": careless, "as it is": CARE}.items():
+        times, taken, lasted = (base, 0, 1.0) if care is None else backlog(step, care, seconds)
+        rate = len(times) / sum(times)
+        every = sorted(times)
+        table.add_row(
+            what,
+            f"{rate:,.0f}",
+            f"{rate * sum(base) / len(base):.2f}",
+            f"{every[int(len(every) * 0.99)] * 1e3:.1f}",
+            f"{every[-1] * 1e3:.1f}",
+            f"{taken / lasted:,.0f}",
+        )
+    Console(width=110).print(table)
+
+
+def backlog(
+    step: Callable[[], torch.Tensor], care: Care, seconds: float
+) -> tuple[list[float], int, float]:
+    """Return the times of steps, the events that the sink took, and in how many seconds."""
+    times: list[float] = []
+    taken, lasted = 0, 0.0
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(_run_sinks, "CARE", care):
+        while lasted < seconds:
+            sink: Any = importlib.import_module("busy").LateSink()
+            run = eventlog.Run("backlog", dir=Path(name), sinks={"late": sink}, close_timeout=120)
+            for _ in range(10_000):
+                run.step(loss=1.0)
+            run.sync()
+            sink.go.set()
+            begun = time.perf_counter()
+            while time.perf_counter() - begun < 0.8 and sink.taken < 9_000:
+                times += block(step, None)
+            taken += sink.taken
+            lasted += time.perf_counter() - begun
+            run.close()
+    return times, taken, lasted
 
 
 def report(times: dict[str, list[list[float]]]) -> None:

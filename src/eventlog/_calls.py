@@ -6,10 +6,12 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
 
+from eventlog._care import Meter
 from eventlog._loop import in_asyncio
 from eventlog._terms import Deadlines
 from eventlog.exceptions import SinkError, SinkTimeoutError
@@ -20,12 +22,17 @@ __all__ = ["SinkCalls"]
 
 
 class SinkCalls:
-    """The way to one sink's methods; a synchronous sink has a thread of its own from `start` on."""
+    """The way to one sink's methods; a synchronous sink has a thread of its own from `start` on.
+
+    Attributes:
+        meter: What the calls have cost.
+    """
 
     def __init__(self, alias: str, sink: Sink, deadlines: Deadlines) -> None:
         self._alias = alias
         self._deadlines = deadlines
         self._async = is_async(sink)
+        self.meter = Meter()
         self._thread: SinkThread | None = None
 
     def start(self) -> None:
@@ -48,12 +55,12 @@ class SinkCalls:
         name = f"sink {self._alias!r}: {what}()"
         if self._async:
             with anyio.move_on_after(deadline) as scope:
-                await _guarded(function)
+                await self.meter.wait(_guarded(function))
             if scope.cancelled_caught:
                 raise SinkTimeoutError(f"{name} took longer than {deadline:g} s")
             return
         assert self._thread is not None  # noqa: S101 - start() came first
-        await self._thread.call(function, name, deadline)
+        await self._thread.call(partial(self.meter.call, function), name, deadline)
 
     def stop(self) -> None:
         """Let go of the thread; may be called twice."""

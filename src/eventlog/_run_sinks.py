@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from eventlog._care import CARE
 from eventlog._counters import Counters
 from eventlog._reduction import Reduced
 from eventlog._run_reports import RunStatistics, SinkHandle
@@ -134,6 +136,8 @@ class SinkMethods:
             rate=spec.rate,
             progress=self._progress.set,
             status=lambda: self._status or "killed",
+            # what memory alone holds would be lost by whoever takes his time
+            care=CARE if self.dir is not None else replace(CARE, duty=1.0),
         )
 
     def _info(self, alias: str, state: dict[str, Any]) -> RunInfo:

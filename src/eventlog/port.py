@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import anyio
 
 from eventlog._calls import SinkCalls
+from eventlog._care import Care, Guest
 from eventlog._config import error_text
 from eventlog._loop import Waker
 from eventlog._terms import DEADLINES, RETRY, Deadlines, Retry, is_outage
@@ -51,6 +52,10 @@ class SinkStatistics:
         refusal: Why it refused an event for good, last.
         state, error: How it is, and what went wrong last.
         position: It has confirmed everything before this seq.
+        calls: How many calls of its methods have ended.
+        cpu: Seconds of CPU time that these took, on its thread. What its SDK does on threads and
+            in processes of its own nobody knows here.
+        busy: Seconds that it was in them, also waiting.
     """
 
     read: int = 0
@@ -66,6 +71,9 @@ class SinkStatistics:
     state: PortState = "waiting"
     error: str | None = None
     position: int = 0
+    calls: int = 0
+    cpu: float = 0.0
+    busy: float = 0.0
 
 
 class _Counted(NamedTuple):
@@ -106,6 +114,7 @@ class Port:
         patient: Whether another process that delivers to this sink is waited for also when the
             source has ended.
         status: What the sink is closed with when it is given no `RunFinished`; asked then.
+        care: What it may take of this process, where that is one that trains.
 
     Attributes:
         written_to: Everything before this seq was taken, left out or set aside.
@@ -130,6 +139,7 @@ class Port:
         progress: Callable[[], None] = lambda: None,
         patient: bool = True,
         status: Callable[[], Status] = lambda: "killed",
+        care: Care | None = None,
     ) -> None:
         if rate is not None and not rate > 0:
             raise ValueError(f"sink {alias!r}: rate must be above 0, not {rate!r}")
@@ -170,6 +180,8 @@ class Port:
         self._counted = _Counted(0, 0, 0, 0, 0, 0)
         self._patient = patient
         self._status = status
+        self._guest = None if care is None else Guest(care)
+        self._named = False
         self._told: Status | None = None
 
     @property
@@ -194,6 +206,9 @@ class Port:
             state=self.state,
             error=self.error,
             position=self.confirmed,
+            calls=self._calls.meter.calls,
+            cpu=self._calls.meter.cpu,
+            busy=self._calls.meter.busy,
         )
 
     def _count(self) -> None:
@@ -312,7 +327,7 @@ class Port:
                 self._in_flight = len(ready.events)
                 self._taken_of_batch = 0
                 self._count()
-                await self._write(ready.events)
+                await self._give(ready.events)
                 self._delivered += self._in_flight
                 self._in_flight = 0
                 for event in ready.events:
@@ -397,6 +412,20 @@ class Port:
                 self.error = None
                 return
 
+    async def _give(self, events: list[Event]) -> None:
+        """Give the sink a batch; in parts, with pauses, while training goes on beside it."""
+        guest, at = self._guest, 0
+        while at < len(events):
+            if guest is None or self._source_closed():
+                await self._write(events[at:] if at else events)
+                return
+            part = events[at : at + guest.most(len(events) - at)]
+            await self._write(part)
+            at += len(part)
+            pause = guest.pause(*self._calls.meter.last)
+            if pause > 0:
+                await self._sleep(pause)
+
     async def _write(self, events: list[Event], *, suspected: bool = False) -> None:
         """Give the sink events until it takes them, or those are known that it refuses.
 
@@ -432,6 +461,8 @@ class Port:
                     self._fruitless += 1
                     await self._pause(self._fruitless, error)
             else:
+                if self._guest is not None:
+                    self._guest.learn(len(events), self._calls.meter.last[0])
                 self._taken_of_batch += len(events)
                 self._fruitless = 0
                 self.state = "open"
@@ -499,6 +530,22 @@ class Port:
         if self.sink.confirms in ("write", "flush"):
             self._confirm()
         self._progress()
+        self._judge()
+
+    def _judge(self) -> None:
+        """Name a sink that takes too much of the training's process, once."""
+        if self._guest is None or self._named:
+            return
+        share = self._guest.judge(anyio.current_time(), self._calls.meter.cpu)
+        if share is not None:
+            self._named = True
+            logger.warning(
+                "eventlog: sink %r takes %.0f %% of a core from the training process: isolate=True "
+                "puts a sink that is given by name into a process of its own, every= or reduce= "
+                "gives it less",
+                self.alias,
+                share * 100,
+            )
 
     def _confirm(self, *, done: bool = False) -> None:
         mark = self._unconfirmed or self._last_mark
