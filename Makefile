@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow kill alone lint format bench coverage clean
+.PHONY: help demo test slow kill soak alone lint format bench coverage clean
 
 # The first of these that runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -35,6 +35,9 @@ slow: .venv/.stamp ## run the slow tests: long models, 20,000 bit flips
 
 kill: .venv/.stamp ## kill 200 times, at random moments, and check that nothing is lost
 	EVENTLOG_KILLS=200 $(BIN)/python -m pytest -s tests/kill/test_kill.py
+
+soak: .venv/.stamp ## run for 10 minutes with everything at once, and check that nothing grows
+	$(BIN)/python tests/soak/soak.py
 
 # mypy takes each plugin by itself, as each has a tests folder of the same name.
 alone: ## test each plugin in an environment that has only that plugin: minutes, and a download each

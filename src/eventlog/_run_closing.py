@@ -21,9 +21,14 @@ from eventlog.events import Event, Flushed, RunFinished, Status
 from eventlog.log.inbox import Barrier, Inbox
 from eventlog.recorder import Recorder
 
-__all__ = ["ClosingMethods"]
+__all__ = ["HURRY", "ClosingMethods"]
 
 logger = logging.getLogger("eventlog")
+
+HURRY = 1.0
+"""Seconds that the exit of the program may take once somebody has interrupted the end of a run."""
+SILENT = 3.0
+"""Seconds that the end of a run may take before it says whom it waits for."""
 
 
 class ClosingMethods:
@@ -45,6 +50,7 @@ class ClosingMethods:
     _ending: bool
     _said_end: bool
     _late: list[str]
+    _impatient: bool
 
     if TYPE_CHECKING:  # what another part of `Run` brings
 
@@ -186,6 +192,10 @@ class ClosingMethods:
             try:
                 timeout = self._close_timeout if timeout is None else timeout
                 self._report = report = self._end(status, error, timeout)
+            except KeyboardInterrupt:
+                # whoever asks for the end once more does not want to wait at the exit, too
+                self._impatient = True
+                raise
             finally:
                 # interrupted, it can be closed again
                 self._ending = False
@@ -213,9 +223,9 @@ class ClosingMethods:
         self._find_place(timeout)
         written = self._recorder.stop(max(0.0, deadline - time.monotonic()))
         # not join(): interrupted, it takes a thread that runs for one that has ended (bpo-45274)
-        self._delivered.wait(max(0.0, deadline - time.monotonic()))
-        if self._supervisor is not None:
-            self._supervisor.end(deadline)
+        if not self._wait_for_sinks(min(deadline, time.monotonic() + SILENT)):
+            self._say_who_is_waited_for(deadline)
+            self._wait_for_sinks(deadline)
         reduced = {}
         if self._reduced is not None:
             self._reduced.end(deadline)
@@ -227,6 +237,31 @@ class ClosingMethods:
             self._late = [p.alias for p in self._delivery.ports.values() if not p.finished]
             self._delivery.stop()
         return report
+
+    def _wait_for_sinks(self, deadline: float) -> bool:
+        """Wait until all is delivered, here and elsewhere; False when that takes too long."""
+        done = self._delivered.wait(max(0.0, deadline - time.monotonic()))
+        return (self._supervisor is None or self._supervisor.end(deadline)) and done
+
+    def _say_who_is_waited_for(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        to_go = self._remaining(None)
+        states: dict[str, str] = {alias: port.state for alias, port in self._delivery.ports.items()}
+        if self._supervisor is not None:
+            states |= {a: self._supervisor.report(a).state for a in self._supervisor.aliases}
+        logger.warning(
+            "eventlog: waiting for %s, at most %.0f s more; Ctrl-C ends that, and what is left "
+            "stays in the log",
+            ", ".join(
+                f"{alias!r} ({state}, {to_go.get(alias, 0)} events to go)"
+                for alias, state in states.items()
+                if state not in ("closed", "failed")
+            )
+            or "the process of the sinks",
+            left,
+        )
 
     def _say_what_is_left(self, report: CloseReport, timeout: float) -> None:
         for alias in self._late:

@@ -106,7 +106,7 @@ def _read(path: Path) -> Settings:
     except tomllib.TOMLDecodeError as error:
         raise EventlogError(f"{path} is no TOML: {error}") from None
     where = str(path)
-    if not whole:
+    if not whole or "eventlog" in content.get("tool", {}):
         content = content.get("tool", {}).get("eventlog", {})
         where = f"{path}, [tool.eventlog]"
     try:

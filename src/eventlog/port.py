@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +35,10 @@ FLUSH_EVERY = 1.0
 WAIT_FOR_OTHER = 0.5
 SUSPICIONS = 3
 """How often a batch is tried again, after a failure that is no outage, before it is halved."""
+SAY_AGAIN = 600.0
+"""Seconds in which the same trouble of a sink is said once."""
+SAID = 32
+"""How many troubles are remembered for that."""
 BRIEFLY = 0.1
 """The part of a pause that is made before that: halving is cheap, and tells as much as waiting."""
 
@@ -182,6 +187,7 @@ class Port:
         self._status = status
         self._guest = None if care is None else Guest(care)
         self._named = False
+        self._said: dict[str, float] = {}
         self._told: Status | None = None
 
     @property
@@ -589,7 +595,12 @@ class Port:
 
     def _note(self, error: BaseException) -> None:
         text = error_text(error)
-        if self.error != text:
+        now = time.monotonic()
+        if self.error != text and now >= self._said.get(text, now):
+            # a tracker that comes and goes is not to fill the terminal of a run of a month
+            if len(self._said) >= SAID:
+                self._said.clear()
+            self._said[text] = now + SAY_AGAIN
             logger.warning("eventlog: sink %r: %s", self.alias, text)
         self.error = text
 

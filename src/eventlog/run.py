@@ -25,7 +25,7 @@ from eventlog._provenance import provenance
 from eventlog._ranks import Job, Standing, find_job, find_standing
 from eventlog._reduction import Reduced, check_reduction, split_by_rank
 from eventlog._retention import Retain, Retention, parse_retain
-from eventlog._run_closing import ClosingMethods
+from eventlog._run_closing import HURRY, ClosingMethods
 from eventlog._run_end import all_runs, current_run, open_runs, status_of, uncaught
 from eventlog._run_joining import Joining
 from eventlog._run_logging import LoggingMethods
@@ -238,6 +238,7 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
         self._ending = False
         self._said_end = False
         self._late: list[str] = []
+        self._impatient = False
         self._failed: dict[str, SinkHandle] = {}
         self._skipped = specs.skipped
         self._former: list[str] = []
@@ -483,7 +484,7 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
 
     def _at_exit(self) -> None:
         status, error = status_of(uncaught(), self._uncaught)
-        self._close(status, error, None)
+        self._close(status, error, HURRY if self._impatient else None)
 
     def __enter__(self) -> Run:
         return self

@@ -78,6 +78,10 @@ def test_each_sink_says_whether_it_could_start_and_where_it_would_write(
     settings.write_text("")
     found = rows(cli("sinks", "--json").stdout)["mine"]
     assert found == Row(["scalars"], "sidecar", "not ready: no server: set MINE_URL", "<run>/mine")
+    shown = cli("sinks").stdout
+    (line,) = (line for line in shown.splitlines() if line.startswith("mine  "))
+    assert "not ready  <run>/mine" in line
+    assert "\n\nmine is not ready: no server: set MINE_URL\n" in shown
     settings.write_text('[options.mine]\nserver = "https://mine.example"\n')
     found = rows(cli("sinks", "--json").stdout)["mine"]
     assert (found.state, found.writes) == ("ready", "https://mine.example")
@@ -110,7 +114,7 @@ def test_a_name_that_two_packages_claim_is_broken(
     monkeypatch.syspath_prepend(tmp_path)
     result = cli("sinks")
     assert result.exit_code == 1
-    assert "broken: several packages bring it" in result.stdout
+    assert "twice is broken: several packages bring it: " in result.stdout
 
 
 def test_the_tracker_is_read_from_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -485,6 +485,34 @@ def test_a_close_that_was_interrupted_can_be_done_again(tmp_path: Path) -> None:
     assert end_of(tmp_path)[0] == "finished"
 
 
+def test_who_interrupts_the_end_waits_no_more(tmp_path: Path) -> None:
+    """It says whom it waits for; Ctrl-C ends that at once, also at the exit; the log has it all."""
+    code = textwrap.dedent(
+        """
+        import sys, time, eventlog
+        class Hangs(eventlog.Sink):
+            name = "hangs"
+            def write(self, batch):
+                time.sleep(1000)
+        with eventlog.Run("p", dir=sys.argv[1], sinks=Hangs(), close_timeout=600) as run:
+            run.step(x=1.0)
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    with process.stderr as said:
+        line = said.readline()
+        assert "waiting for 'hangs' (open, 3 events to go), at most 597 s more; Ctrl-C" in line
+        process.send_signal(signal.SIGINT)
+        rest = said.read()
+    assert process.wait(30) in (-signal.SIGINT, 1)
+    assert "'hangs' has not taken 3 events" in rest
+    assert "replay --pending" in rest
+    assert end_of(tmp_path) == ("finished", None, 3)
+
+
 def test_after_the_end_nothing_of_ours_goes_on(tmp_path: Path) -> None:
     """A tracker that stays down is left alone after close(), and nobody's random is drawn from."""
     before = random.getstate()

@@ -147,6 +147,9 @@ def test_a_named_file_comes_first(place: Path, monkeypatch: pytest.MonkeyPatch) 
     assert load_settings().project == "here"
     monkeypatch.setenv("EVENTLOG_CONFIG", "other.toml")
     assert load_settings().project == "other"
+    (place / "team.toml").write_text('[tool.eventlog]\nproject = "section"\n')
+    monkeypatch.setenv("EVENTLOG_CONFIG", "team.toml")
+    assert load_settings().project == "section"
     monkeypatch.setenv("EVENTLOG_CONFIG", "")
     assert load_settings() == Settings()
 

@@ -73,11 +73,15 @@ def sinks(
         write_table(
             ["name", "package", "version", "sdk", "shows", "runs in", "state", "writes to"],
             [
-                (r.name, r.package, r.version, _sdk(r.sdk), _shown(r.shows), r.runs, r.state,
-                 r.writes)
+                (r.name, r.package, r.version, _sdk(r.sdk), _shown(r.shows), r.runs,
+                 r.state.partition(":")[0], r.writes)
                 for r in rows
             ],
         )  # fmt: skip
+        # whole sentences would make the table wider than any screen
+        for row in rows:
+            if ":" in row.state:
+                typer.echo(f"\n{row.name} is {row.state}")
     if any(row.state.startswith("broken") for row in rows):
         raise typer.Exit(FOUND_WRONG)
 
