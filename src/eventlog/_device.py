@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 __all__ = [
     "ArrayFetch",
@@ -27,7 +27,10 @@ __all__ = [
     "fetch",
     "fetch_array",
     "fetch_jax",
+    "part_of",
 ]
+
+T = TypeVar("T")
 
 SLOT = 8
 """Bytes for a value, or for the mark: no scalar's type has more, but complex128, which is none."""
@@ -206,6 +209,22 @@ def _pool_of(device: Any) -> _Pool:
     return pool
 
 
+def part_of(tensor: Any) -> Any:
+    """Return a tensor as it is here, out of one that torch spreads over processes (a DTensor).
+
+    Raises:
+        DeviceError: Some of it is elsewhere: finding out what it is would be a collective call.
+    """
+    if not hasattr(tensor, "full_tensor"):
+        return tensor
+    if not all(place.is_replicate() for place in tensor.placements):
+        raise DeviceError(
+            "it is spread over processes: log x.full_tensor(), which all of them must call, or "
+            "x.to_local() for the part of this one"
+        )
+    return tensor.to_local()
+
+
 def fetch(values: Mapping[str, Any]) -> list[Fetched]:
     """Queue copies of scalar tensors to the host; returns at once.
 
@@ -221,7 +240,26 @@ def fetch(values: Mapping[str, Any]) -> list[Fetched]:
     by_device: dict[Any, dict[str, Any]] = {}
     for key, value in values.items():
         by_device.setdefault(value.device, {})[key] = value
-    return [_fetch_from(device, mine) for device, mine in by_device.items()]
+    queue = _uncompiled(_fetch_from)
+    return [queue(device, mine) for device, mine in by_device.items()]
+
+
+_outside: dict[str, Callable[..., Any]] = {}
+
+
+def _uncompiled(function: Callable[..., T]) -> Callable[..., T]:
+    """Return a function that `torch.compile` calls as it is.
+
+    In a function that it compiles, it would take the copies and the mark into a graph of its own,
+    where their order is its affair.
+    """
+    if "torch._dynamo" not in sys.modules:  # whoever compiles has it
+        return function
+    made = _outside.get(function.__name__)
+    if made is None:
+        disable = sys.modules["torch"].compiler.disable
+        made = _outside[function.__name__] = disable(function)
+    return made
 
 
 def _check_capture(device: Any) -> None:
@@ -286,6 +324,10 @@ def fetch_array(tensor: Any) -> Any:
     Raises:
         DeviceError: The stream is being captured into a graph.
     """
+    return _uncompiled(_fetch_array)(tensor)
+
+
+def _fetch_array(tensor: Any) -> Any:
     _check_capture(tensor.device)
     if tensor.device.type == "mps":
         return tensor.clone()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from eventlog._counters import Counters
+from eventlog.cadence import CadenceError
 from eventlog.cadence.gate import Gate
 from eventlog.clock import monotonic_ns
 from eventlog.events import Event, StepEvent
 
 __all__ = ["Dues"]
+
+_AXES = frozenset({"step", "batch", "epoch"})
 
 
 class _Due:
@@ -15,6 +18,10 @@ class _Due:
 
     def __init__(self, every: str) -> None:
         self.gate = Gate(every)
+        for axis in self.gate.axes:
+            if axis not in _AXES:
+                problem = f"a run counts steps, batches and epochs, and no {axis!r}"
+                raise CadenceError(every, max(every.find(axis), 0) + 1, problem)
         self._place: tuple[object, ...] | None = None
         self._places = 0
 
@@ -39,7 +46,7 @@ class Dues:
         """Whether a cadence is due where the run is.
 
         Raises:
-            CadenceError: The text is wrong.
+            CadenceError: The text is wrong, or counts what a run does not: it would never be due.
         """
         due = self._by_text.get(every)
         if due is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from eventlog._device import ArrayFetch, Fetched, fetch_array
+from eventlog._device import ArrayFetch, Fetched, fetch_array, part_of
 from eventlog._values import PLAIN, snapshot
 from eventlog.events import (
     ArtifactEvent,
@@ -96,9 +96,11 @@ def copy_array(value: Any) -> Any:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     if hasattr(value, "detach"):
-        value = value.detach()
+        value = part_of(value.detach())
         device = getattr(getattr(value, "device", None), "type", "cpu")
-        return value.clone() if device in ("cpu", "meta") else fetch_array(value)
+        if device == "meta":
+            raise ValueError("a tensor on the meta device has no values")
+        return value.clone() if device == "cpu" else fetch_array(value)
     if hasattr(value, "__array__") and hasattr(value, "dtype"):
         import numpy as np
 

@@ -12,6 +12,8 @@ __all__ = ["Rejections"]
 
 logger = logging.getLogger("eventlog")
 _NAMED = 100
+_LONGEST = 300
+"""Characters of an advice that are said: a library's error may go on for pages."""
 
 
 class Rejections:
@@ -35,7 +37,9 @@ class Rejections:
         """
         for key, reason, advice in rejected:
             shown = key if len(key) <= 80 else f"{key[:77]}..."
-            text = f"{shown!r} cannot be recorded: {advice}"
+            said = advice.partition("\n")[0]
+            said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
+            text = f"{shown!r} cannot be recorded: {said}"
             if self._strict:
                 raise ValueRejectedError(text)
             with self._lock:

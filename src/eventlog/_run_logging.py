@@ -250,7 +250,7 @@ class LoggingMethods(LoopMethods, MediaMethods):
         All calls with the same text at the same step get the same answer.
 
         Raises:
-            CadenceError: The text is wrong.
+            CadenceError: The text is wrong, or counts what a run does not, such as "tokens".
         """
         return self._dues.ask(every, self._counters)
 

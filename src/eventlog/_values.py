@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from eventlog._device import DeviceError, part_of
 from eventlog.events import Event, Scalar
 
 __all__ = ["PLAIN", "Snapshot", "clean_axes", "clean_event", "is_step", "snapshot"]
@@ -86,9 +87,10 @@ def plain_in_place(scalars: dict[str, Any]) -> bool:
 def _item_of(kind: type) -> Callable[[Any], Any] | None:
     """Return what reads the one element of an array type; None for other types."""
     root = kind.__module__.partition(".")[0]
-    if root == "numpy" and hasattr(kind, "item"):
+    # masked arrays, and tensors that are spread over processes, are not what they look like
+    if root == "numpy" and hasattr(kind, "item") and not hasattr(kind, "mask"):
         return _numpy_item
-    if root == "torch" and hasattr(kind, "is_cpu"):
+    if root == "torch" and hasattr(kind, "is_cpu") and not hasattr(kind, "full_tensor"):
         return _torch_item
     return None
 
@@ -203,6 +205,11 @@ def _convert_array(name: str, value: Any, result: Snapshot) -> None:
         advice = f"an array of shape {shape} is no scalar; log a statistic or run.histogram(...)"
         result.rejected.append((name, "shape", advice))
         return
+    try:
+        value = part_of(value)
+    except DeviceError as error:
+        result.rejected.append((name, "sharded", str(error)))
+        return
     device = getattr(getattr(value, "device", None), "type", "cpu")
     if device == "meta":
         result.rejected.append((name, "meta", "a tensor on the meta device has no value"))
@@ -219,6 +226,9 @@ def _convert_array(name: str, value: Any, result: Snapshot) -> None:
         return
     if hasattr(value, "detach"):
         value = value.detach()
+    elif getattr(value, "mask", False) is not False and value.mask.all():
+        result.rejected.append((name, "none", "it is masked; leave the key out"))
+        return
     element = value.item()
     if type(element) in PLAIN:
         result.values[name] = element

@@ -345,6 +345,12 @@ def test_mistakes_are_said_at_once(tmp_path: Path) -> None:
         for wrong in wrongs:
             with pytest.raises(TypeError, match=r"must be a torch\.optim\.Optimizer"):
                 watch(net(), wrong, run=run)
+        with pytest.raises(ValueError, match="and no 'stps'"):
+            watch(net(), run=run, updates="10 stps")
+        with pytest.raises(TypeError, match="run must be a Run, not 'r'"):
+            watch(net(), run="r")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="prefix must be a text"):
+            watch(net(), run=run, prefix=None)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="needs an optimizer"):
             watch(net(), run=run, count=True)
 
@@ -673,26 +679,48 @@ def test_an_update_keeps_what_is_plain(run: Run) -> None:
     assert run.statistics().rejected["not_a_mapping"] == 1
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about itself
-def test_what_is_spread_over_processes_is_looked_at_here(run: Run) -> None:
-    """Norms and sparsity are of this process's part; no collective call is made (a group of 1)."""
+@pytest.fixture
+def mesh() -> Iterator[Any]:
+    """A mesh of a process group of one."""
     dist: Any = pytest.importorskip("torch.distributed")
     if not dist.is_available() or dist.is_initialized():
         pytest.skip("needs a process group of its own")
-    tensors: Any = pytest.importorskip("torch.distributed.tensor")
+    pytest.importorskip("torch.distributed.tensor")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        mesh = dist.init_device_mesh("cpu", (1,))
-        model = torch.nn.Linear(2, 2, bias=False)
-        spread = tensors.distribute_tensor(torch.eye(2), mesh, [tensors.Shard(0)])
-        model.weight = torch.nn.Parameter(spread)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        watched = watch(model, optimizer, every="1 step")
-        watched._stepped(optimizer)
-        model.requires_grad_(False)
-        watched.check()
-    finally:
-        dist.destroy_process_group()
+    yield dist.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+def test_a_value_that_is_spread_over_processes_is_not_half_recorded(run: Run, mesh: Any) -> None:
+    """A norm under FSDP is the sum of all parts: this process's own would be a wrong value."""
+    tensors: Any = torch.distributed.tensor
+    whole, part, shard = (
+        tensors.DTensor.from_local(torch.ones(1), mesh, [place])
+        for place in (tensors.Replicate(), tensors.Partial(), tensors.Shard(0))
+    )
+    run.step(norm=part)
+    run.step({"norm": shard})
+    run.step(norm=whole)
+    run.step(norm=part.full_tensor())
+    run.histogram("h", shard)
+    run.histogram("h", shard.to_local())
+    assert [e.values for e in steps(run)] == [{"norm": 1.0}, {"norm": 1.0}]
+    assert run.statistics().rejected == {"sharded": 2, "media": 1}
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+def test_what_is_spread_over_processes_is_looked_at_here(run: Run, mesh: Any) -> None:
+    """Norms and sparsity are of this process's part; no collective call is made (a group of 1)."""
+    tensors: Any = torch.distributed.tensor
+    model = torch.nn.Linear(2, 2, bias=False)
+    spread = tensors.distribute_tensor(torch.eye(2), mesh, [tensors.Shard(0)])
+    model.weight = torch.nn.Parameter(spread)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watched = watch(model, optimizer, every="1 step")
+    watched._stepped(optimizer)
+    model.requires_grad_(False)
+    watched.check()
     (event,) = steps(run)
     assert event.values["param_norm"] == pytest.approx(2**0.5)
     (update,) = updates(run)

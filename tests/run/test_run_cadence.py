@@ -96,6 +96,16 @@ def test_a_wrong_cadence_is_an_error_of_the_caller() -> None:
             run.step({"x": 1.0}, every="every now and then")
 
 
+@pytest.mark.parametrize("every", ["10 stps", "1_000 tokens", "10 steps or 5 tokens"])
+def test_what_a_run_does_not_count_is_an_error_of_the_caller(every: str) -> None:
+    """It would never be due, and nothing would be said."""
+    with Run("p", dir=None) as run:
+        with pytest.raises(CadenceError, match="a run counts steps, batches and epochs, and no"):
+            run.due(every)
+        with pytest.raises(CadenceError):
+            run.log({"tokens": 1_000}, every=every)
+
+
 def test_record_thins_what_is_recorded_at_all_and_counts_it() -> None:
     """Epochs and what is said about the run are recorded in any case."""
     sink = MemorySink()

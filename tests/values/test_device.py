@@ -372,3 +372,52 @@ def test_a_compiled_function_may_log(tmp_path: Path) -> None:
     assert [(e.step, e.values["loss"]) for e in events(run)] == [(0, 0.0), (1, 4.0), (2, 8.0)]
     monos = [e.mono for e in events(run)]
     assert len(set(monos)) == 3
+
+
+def test_the_copies_are_no_part_of_what_is_compiled(device: Stream) -> None:
+    """In a compiled graph the mark might be there before the values."""
+    compiled: list[str] = []
+    fetched: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        compiled.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    @torch.compile(backend=backend)  # type: ignore[untyped-decorator, unused-ignore]
+    def train(x: Any) -> Any:
+        y = (x * 2).sum()
+        fetched.extend(_device.fetch({"y": y, "z": y + 1}))
+        fetched.append(_device.fetch_array(y))
+        return y + 1
+
+    for n in range(3):
+        train(torch.full((2,), float(n)))
+    device.run()
+    assert [one.values() for one in fetched[::2]] == [
+        {"y": 4.0 * n, "z": 4.0 * n + 1} for n in range(3)
+    ]
+    assert [float(one.array()) for one in fetched[1::2]] == [0.0, 4.0, 8.0]
+    assert "sum" in compiled
+    assert "copy_" not in compiled
+
+
+def test_what_a_library_says_on_pages_is_said_in_a_line(
+    device: Stream, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """torch lists all its backends in some errors."""
+
+    class Strange:
+        dtype = "strange"
+        shape = ()
+
+        def item(self) -> float:
+            raise RuntimeError(
+                "no such operator" + "." * 1000 + "\nCPU: registered\nMeta: registered"
+            )
+
+    with Run("p", dir=tmp_path) as run:
+        run.step(loss=Strange())
+    (said,) = (r.getMessage() for r in caplog.records if "cannot be recorded" in r.getMessage())
+    assert "no such operator" in said
+    assert len(said) < 500
+    assert "\n" not in said

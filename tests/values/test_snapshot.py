@@ -110,6 +110,15 @@ def test_other_numpy_scalars() -> None:
     assert reason(np.zeros(0)) == "shape"
 
 
+def test_masked_numbers_are_none() -> None:
+    """What lies below the mask is no value."""
+    assert reason(np.ma.masked) == "none"
+    assert reason(np.ma.array([1.0], mask=[True])) == "none"
+    assert one(np.ma.array([1.0], mask=[False])) == 1.0
+    assert one(np.ma.array([1.0])) == 1.0
+    assert not plain_in_place({"x": np.ma.masked})
+
+
 TORCH = [
     torch.float16,
     torch.bfloat16,

@@ -13,7 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from eventlog import _device
-from eventlog.cadence.gate import Gate
+from eventlog._counters import Counters
+from eventlog._due import Dues
+from eventlog._run_loops import LoopMethods
 from eventlog.exceptions import ValueRejectedError
 from eventlog.integrations._model_figures import (
     norms_of,
@@ -72,9 +74,9 @@ def watch(
 
     Raises:
         RuntimeError: There is no run.
-        TypeError: What is given is no module, or no optimizer of torch's.
+        TypeError: What is given is no module, no optimizer of torch's, or no run.
         ValueError: `count` is asked for without an optimizer.
-        CadenceError: A cadence is wrong.
+        CadenceError: A cadence is wrong, or counts what a run does not, such as "tokens".
     """
     if run is None:
         from eventlog.run import current_run
@@ -86,15 +88,19 @@ def watch(
 
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    if not isinstance(run, LoopMethods):
+        raise TypeError(f"run must be a Run, not {run!r}")
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix must be a text, not {prefix!r}")
     one = isinstance(optimizer, torch.optim.Optimizer) or not isinstance(optimizer, Iterable)
     given: list[Any] = [optimizer] if one else list(optimizer)  # type: ignore[arg-type]
     optimizers = [_own(o) for o in given if o is not None]
     if count and not optimizers:
         raise ValueError("count=True needs an optimizer, whose steps are counted")
     # a wrong text is said here, and not in the middle of the training
-    Gate(every)
-    if updates is not None:
-        Gate(updates)
+    for text in (every, updates):
+        if text is not None or text is every:
+            Dues().ask(text, Counters())
     return Watch(
         model, optimizers, run, every, updates, norms=norms, per_layer=per_layer, count=count,
         prefix=prefix,
