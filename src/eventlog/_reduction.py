@@ -43,13 +43,16 @@ def check_reduction(reduce: Any) -> None:
     """
     if reduce is None:
         return
-    Reduction(reduce)
+    rule = "reduce_ranks must be mean, min, max, sum, std or count, or a mapping of keys to these"
+    if not isinstance(reduce, str | Mapping):
+        raise TypeError(f"{rule}, not {reduce!r}")
     names = [reduce] if isinstance(reduce, str) else list(reduce.values())
     if "last" in names:
-        raise ValueError(
-            "reduce_ranks must be mean, min, max, sum, std or count, or a mapping of keys to "
-            "these, not 'last': ranks have no order in time"
-        )
+        raise ValueError(f"{rule}, not 'last': ranks have no order in time")
+    try:
+        Reduction(reduce)
+    except ValueError as error:
+        raise ValueError(f"{rule}, not {reduce!r}") from error
 
 
 def split_by_rank(

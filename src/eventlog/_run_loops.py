@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -40,8 +41,7 @@ class LoopMethods:
         Raises:
             ValueError: `n` is no number of epochs.
         """
-        _check("n must be a number of epochs", n)
-        return self._epochs(n, progress)
+        return self._epochs(_checked("n must be a number of epochs", n), progress)
 
     def _epochs(self, n: int, progress: bool) -> Iterator[int]:
         counters = self._counters
@@ -95,8 +95,7 @@ class LoopMethods:
         Raises:
             ValueError: `steps` is no number of steps.
         """
-        _check("steps must be a number of steps", steps)
-        self._counters.step += steps
+        self._counters.step += _checked("steps must be a number of steps", steps)
 
     def _counted_by(self, somebody: object, does: bool = True) -> None:
         """Take note of who counts the steps, as long as it lives, so that loops do not."""
@@ -119,9 +118,15 @@ class LoopMethods:
             self._bars.hide()
 
 
-def _check(rule: str, number: Any) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+def _checked(rule: str, number: Any) -> int:
+    """Return a count as Python's integer: a configuration may have it from NumPy."""
+    try:
+        count = -1 if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        count = -1
+    if count < 0:
         raise ValueError(f"{rule}, not {number!r}")
+    return count
 
 
 def _length(batches: Any) -> int | None:

@@ -55,7 +55,10 @@ def close_on_sigterm(timeout: float | None = None) -> Callable[[], None]:
 
     Raises:
         RuntimeError: This is not the main thread: Python lets no other one install handlers.
+        TypeError: `timeout` is no number of seconds.
     """
+    if timeout is not None and (not isinstance(timeout, int | float) or not timeout >= 0):
+        raise TypeError(f"timeout must be seconds, or None, not {timeout!r}")
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("close_on_sigterm must be called on the main thread")
     before: Any = signal.getsignal(signal.SIGTERM)

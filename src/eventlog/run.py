@@ -463,7 +463,8 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
             ValueError: It is no such state.
         """
         names = ("step", "batch", "epoch", "epoch_step")
-        if any(not isinstance(state.get(n), int) for n in names):
+        known = state if isinstance(state, Mapping) else {}
+        if any(not isinstance(known.get(n), int) for n in names):
             raise ValueError(f"state must be what state_dict() returned, not {state!r}")
         # asked first: on a rank that still looks for its run, the attempt is known then, too
         own = state.get("run_id") == self.id

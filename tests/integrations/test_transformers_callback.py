@@ -19,7 +19,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from eventlog import Run, open_log
 from eventlog.delivery import Retry
-from eventlog.events import ArtifactEvent, StepEvent
+from eventlog.events import ArtifactEvent, RunFinished, StepEvent
 from eventlog.integrations import EventlogCallback
 from eventlog.testing import FaultySink, MemorySink
 
@@ -190,6 +190,33 @@ def test_training_again_is_another_run(tmp_path: Path) -> None:
     one.close()
     assert [status(run) for run in (first, second, one.run)] == ["failed", "finished", "finished"]
     assert first is not second
+
+
+def test_a_training_that_stopped_in_the_middle_is_closed_as_failed(tmp_path: Path) -> None:
+    """Also where somebody caught the exception long before; in its handler, it is named."""
+    later, within, well = (callback(tmp_path) for _ in range(3))
+    with pytest.raises(RuntimeError):
+        trainer(tmp_path, later, Stops(3)).train()
+    later.close()
+    try:
+        trainer(tmp_path, within, Stops(3)).train()
+    except RuntimeError:
+        within.close()
+    trainer(tmp_path, well).train()
+    well.close()
+    assert [status(one.run) for one in (later, within, well)] == ["failed", "failed", "finished"]
+    assert within.run is not None
+    assert within.run.dir is not None
+    (end,) = open_log(within.run.dir).events(types=[RunFinished])
+    assert end.error == "RuntimeError: out of memory"
+
+
+def test_mistakes_are_said_where_they_are_made(tmp_path: Path) -> None:
+    """And not when training begins."""
+    with pytest.raises(TypeError, match="Run has no argument 'sink'; did you mean 'sinks'"):
+        callback(tmp_path, sink=[])
+    with pytest.raises(TypeError, match="run must be a Run"):
+        EventlogCallback(run="mine")  # type: ignore[arg-type]
 
 
 def test_a_run_that_is_given(tmp_path: Path) -> None:

@@ -355,7 +355,13 @@ def test_a_sink_runs_on_the_main_rank_unless_it_says_otherwise(
     [
         ({"ranks": "some"}, ValueError, "ranks must be"),
         ({"reduce_ranks": "mean"}, ValueError, "needs ranks='all'"),
-        ({"ranks": "all", "reduce_ranks": "median"}, ValueError, "reduce must be one of"),
+        (
+            {"ranks": "all", "reduce_ranks": "median"},
+            ValueError,
+            "reduce_ranks must be mean.*median",
+        ),
+        ({"ranks": "all", "reduce_ranks": {"x": "avg"}}, ValueError, "reduce_ranks must be .*avg"),
+        ({"ranks": "all", "reduce_ranks": ["mean"]}, TypeError, "reduce_ranks must be"),
         ({"ranks": "all", "reduce_ranks": "last"}, ValueError, "not 'last'"),
         ({"ranks": "all", "reduce_ranks": "mean", "dir": None}, ValueError, "directory"),
         ({"ranks": "all", "reduce_ranks": "mean", "retain": 10**6}, ValueError, "retain='all'"),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from eventlog import Run, open_log, watch
@@ -120,7 +121,8 @@ def test_loaders_of_any_kind(tmp_path: Path) -> None:
     with Run("p", dir=tmp_path) as run:
         assert list(run.steps([])) == []
         assert list(run.steps(generator(), progress=True)) == [0, 1, 2]
-        run.advance(5)
+        run.advance(numpy.int64(5))
+        assert list(run.epochs(numpy.int64(0))) == []
         run.log(x=1)
         for wrong in (-1, 1.5, True, "3"):
             with pytest.raises(ValueError, match="steps must be a number of steps"):

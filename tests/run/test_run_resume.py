@@ -81,6 +81,8 @@ def test_a_state_is_loaded_back() -> None:
 @pytest.mark.parametrize("state", [{}, {"step": 3}, {"step": "3", "batch": 0, "epoch": 0}])
 def test_a_state_that_is_none_is_refused(state: dict[str, Any]) -> None:
     """With what it should have been."""
+    with Run("p", dir=None) as run, pytest.raises(ValueError, match=r"state must be what.* None"):
+        run.load_state_dict(None)  # type: ignore[arg-type]
     with Run("p", dir=None) as run, pytest.raises(ValueError, match="state must be what"):
         run.load_state_dict(state)
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,3 +178,12 @@ def test_another_thread_cannot_ask_and_is_told_so() -> None:
     thread.start()
     thread.join()
     assert said == ["close_on_sigterm must be called on the main thread"]
+
+
+@pytest.mark.parametrize("timeout", ["20", -1, float("nan")])
+def test_a_time_that_is_none_is_refused_before_it_is_needed(timeout: Any) -> None:
+    """Not in the handler, where the runs would stay open for it; the former one is still there."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(TypeError, match="timeout must be seconds"):
+        close_on_sigterm(timeout)
+    assert signal.getsignal(signal.SIGTERM) is before

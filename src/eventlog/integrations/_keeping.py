@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +30,7 @@ class RunKeeper:
         last: The run that was opened last; None before the first one.
 
     Raises:
-        TypeError: Both are given.
+        TypeError: Both are given, `run` is no run, or there is no such option.
     """
 
     def __init__(
@@ -42,6 +44,15 @@ class RunKeeper:
         if run is not None and (project is not None or options):
             names = ", ".join([*(() if project is None else ("the project",)), *options])
             raise TypeError(f"run= is a run that is open already: {names} cannot be given with it")
+        if run is not None and not isinstance(run, Run):
+            raise TypeError(f"run must be a Run that is open, not {run!r}")
+        # said here, where the name stands, and not when training begins
+        known = inspect.signature(Run.__init__).parameters
+        for option in options:
+            if option not in known:
+                near = difflib.get_close_matches(option, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise TypeError(f"Run has no argument {option!r}{hint}")
         self.project = project
         self.options = dict(options)
         self.given = run

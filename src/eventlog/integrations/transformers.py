@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -78,8 +79,15 @@ class EventlogCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         """The run; None before training has begun. On other ranks its calls do nothing."""
         return self._keeper.last
 
-    def close(self, status: Status = "finished") -> None:
-        """End the run, unless it was given. May be called twice."""
+    def close(self, status: Status | None = None) -> None:
+        """End the run, unless it was given. May be called twice.
+
+        Args:
+            status: None for what the exception says that is being handled now; without one,
+                finished, or failed where training began and did not come to its end.
+        """
+        if status is None and sys.exc_info()[1] is None:
+            status = "finished" if self._has_ended else "failed"
         self._keeper.close(status)
 
     def __enter__(self) -> EventlogCallback:
