@@ -235,3 +235,53 @@ def test_the_order_in_which_ranks_come_does_not_matter(
     assert all(n == ranks for _, _, n in what(out))
     assert all(set(values.values()) == {mean} for _, values, _ in what(out))
     assert aligner.late == {}
+
+
+def test_a_rank_that_logs_more_than_the_others_is_reduced_with_them() -> None:
+    """What it alone has is its own; there is one value of the rest, of all ranks."""
+    aligner = Aligner(MEAN, range(3), 10.0)
+    aligner.take(0, step(0, lr=0.1, loss=0.0, acc=0.5), 0.0)
+    aligner.take(1, step(0, loss=1.0, acc=0.5), 0.0)
+    aligner.take(2, step(0, loss=5.0, time=7.0), 0.0)
+    assert what(aligner.ready(0.0)) == [(0, {"loss": 2.0}, 3)]
+    for rank in range(3):
+        aligner.take(rank, step(1, loss=0.0), 0.0)
+    out = aligner.ready(0.0)
+    assert what(out) == [
+        (0, {"lr": 0.1}, 1),
+        (0, {"acc": 0.5}, 2),
+        (0, {"time": 7.0}, 1),
+        (1, {"loss": 0.0}, 3),
+    ]
+    assert [event.values.get("ranks/n") for event in out] == [None, 2, None, 3]
+    assert aligner.late == {}
+
+
+def test_one_call_or_two_are_the_same() -> None:
+    """What a rank logs in two calls belongs to what another one logs in one."""
+    aligner = Aligner(MEAN, range(2), 10.0)
+    aligner.take(0, step(0, loss=1.0, acc=0.0), 0.0)
+    aligner.take(1, step(0, loss=3.0), 0.0)
+    aligner.take(1, step(0, acc=1.0), 0.0)
+    aligner.take(1, step(0, loss=9.0), 0.0)
+    assert what(aligner.ready(0.0)) == [(0, {"loss": 2.0}, 2), (0, {"acc": 0.5}, 2)]
+    assert what(aligner.finish()) == [(0, {"loss": 9.0}, 1)]
+
+
+def test_what_comes_late_in_part_is_counted_once() -> None:
+    """The names that went out without it are left out, the others are not."""
+    aligner = Aligner(MEAN, range(2), 10.0)
+    aligner.take(0, step(0, a=1.0, b=1.0), 0.0)
+    assert what(aligner.ready(10.0)) == [(0, {"a": 1.0, "b": 1.0}, 1)]
+    aligner.take(1, step(0, a=3.0, b=3.0, c=3.0), 11.0)
+    assert aligner.late == {1: 1}
+    assert what(aligner.finish()) == [(0, {"c": 3.0}, 1)]
+
+
+def test_events_without_values_are_one() -> None:
+    """The end of an epoch, say."""
+    aligner = Aligner(MEAN, range(2), 10.0)
+    for rank in range(2):
+        aligner.take(rank, EpochEvent(step=4, epoch=1), 0.0)
+    (event,) = aligner.ready(0.0)
+    assert (event.epoch, event.values) == (1, {"ranks/n": 2})

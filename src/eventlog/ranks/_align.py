@@ -15,13 +15,14 @@ from eventlog.ranks import RANKS
 
 __all__ = ["MOST", "Aligner", "Lane", "Placed", "place_of"]
 
-MOST = 100_000
-"""Events that may wait for other ranks; over that they go out with the ranks that they have."""
+MOST = 300_000
+"""Values that may wait for other ranks; over that they go out with the ranks that they have."""
 
 Lane: TypeAlias = tuple[str, str]
 """The kind of event, and its axis: along it, each rank's places ascend."""
 
-_Keys: TypeAlias = frozenset[str]
+_Key: TypeAlias = str | None
+"""A value's name; None stands for an event that has no values."""
 
 
 class Placed(NamedTuple):
@@ -46,52 +47,58 @@ def place_of(event: Event) -> Placed | None:
     return None if position is None else Placed((name, event.axis), position)
 
 
-class _Group:
-    """What is one event of the result: the same values at the same place, of several ranks."""
+class _Value:
+    """What is one value of the result: of one name at one place, with the ranks' events."""
 
-    __slots__ = ("born", "events", "keys", "position")
+    __slots__ = ("born", "events", "key", "position")
 
-    def __init__(self, keys: _Keys, position: int | float, born: float) -> None:
-        self.keys = keys
+    def __init__(self, key: _Key, position: int | float, born: float) -> None:
+        self.key = key
         self.position = position
         self.born = born
         self.events: dict[int, Event] = {}
+
+
+def _keys_of(event: Event) -> list[_Key]:
+    return list(event.values) or [None]
 
 
 class _Way:
     """One lane, in one attempt.
 
     Attributes:
-        places: The groups that wait, by position; `order` has these positions, sorted.
+        places: The values that wait, by position and name; a rank may log a name several times.
+        order: These positions, sorted.
         at: How far each rank has come.
         unawaited: Ranks that were waited for in vain, until they are here again.
-        done: The last position that went out, and in `gone` the keys and ranks of what did there.
+        done: The last position that went out, and in `gone` the ranks of what did there, by name.
         known: What lies before was written by an earlier producer.
     """
 
     __slots__ = ("at", "done", "gone", "known", "order", "places", "unawaited")
 
     def __init__(self) -> None:
-        self.places: dict[int | float, list[_Group]] = {}
+        self.places: dict[int | float, dict[_Key, list[_Value]]] = {}
         self.order: list[int | float] = []
         self.at: dict[int, int | float] = {}
         self.unawaited: set[int] = set()
         self.done: int | float | None = None
-        self.gone: list[tuple[_Keys, set[int] | None]] = []
+        self.gone: dict[_Key, list[set[int] | None]] = {}
         self.known: int | float | None = None
 
-    def note_gone(self, position: int | float, keys: _Keys, ranks: set[int] | None) -> None:
+    def note_gone(self, position: int | float, key: _Key, ranks: set[int] | None) -> None:
         if position != self.done:
-            self.gone = []
+            self.gone = {}
         self.done = position
-        self.gone.append((keys, ranks))
+        self.gone.setdefault(key, []).append(ranks)
 
 
 class Aligner:
     """Takes the ranks' events in any order between them, and gives out the reduced ones in order.
 
-    Events with the same names at the same place belong together. They go out once each rank that
-    is waited for has come to them or has passed their place, or when `patience` is over.
+    Values of the same name at the same place belong together, whatever else is logged with them.
+    They go out once each rank that is waited for has come to them or has passed their place, or
+    when `patience` is over; those of the same events are one event again.
 
     Args:
         reduction: What becomes of each value.
@@ -128,7 +135,9 @@ class Aligner:
                 self.attempt, self._ways = event.attempt, {}
             if placed is not None:
                 way = self._ways.setdefault(placed.lane, _Way())
-                way.note_gone(placed.position, frozenset(event.values) - {RANKS}, None)
+                named: list[_Key] = [key for key in event.values if key != RANKS]
+                for key in named or [None]:
+                    way.note_gone(placed.position, key, None)
                 way.known = way.done
         self._known = self.attempt
 
@@ -166,39 +175,42 @@ class Aligner:
         if event.axis == "step" and event.step is not None:
             self._steps[rank] = max(event.step, self._steps.get(rank, 0))
         way.unawaited.discard(rank)
-        keys = frozenset(event.values)
-        if (
-            way.done is not None
-            and position <= way.done
-            and self._has_gone(way, rank, keys, position)
-        ):
-            return
-        groups = way.places.get(position)
-        if groups is None:
-            groups = way.places[position] = []
+        keys = _keys_of(event)
+        if way.done is not None and position <= way.done:
+            keys = self._still_to_go(way, rank, keys, position)
+        if keys and position not in way.places:
+            way.places[position] = {}
             bisect.insort(way.order, position)
-        for group in groups:
-            if group.keys == keys and rank not in group.events:
-                group.events[rank] = event
-                return
-        group = _Group(keys, position, now)
-        group.events[rank] = event
-        groups.append(group)
-        self._pending += 1
+        for key in keys:
+            waiting = way.places[position].setdefault(key, [])
+            value = next((value for value in waiting if rank not in value.events), None)
+            if value is None:
+                value = _Value(key, position, now)
+                waiting.append(value)
+                self._pending += 1
+            value.events[rank] = event
 
-    def _has_gone(self, way: _Way, rank: int, keys: _Keys, position: int | float) -> bool:
-        """Whether what an event belongs to went out without it."""
+    def _still_to_go(
+        self, way: _Way, rank: int, keys: list[_Key], position: int | float
+    ) -> list[_Key]:
+        """Return the names of an event's values, without those that went out without it."""
         if position != way.done:
             if way.known is None or position > way.known:
                 self.late[rank] += 1
-            return True
-        for gone, ranks in way.gone:
-            if gone == keys and (ranks is None or rank not in ranks):
+            return []
+        left, is_late = [], False
+        for key in keys:
+            without = (r for r in way.gone.get(key, ()) if r is None or rank not in r)
+            for ranks in without:
                 if ranks is not None:
                     ranks.add(rank)
-                    self.late[rank] += 1
-                return True
-        return False
+                    is_late = True
+                break
+            else:
+                left.append(key)
+        if is_late:
+            self.late[rank] += 1
+        return left
 
     def say(self, event: Event) -> None:
         """Put an event into the result, in the attempt that is going on."""
@@ -222,58 +234,67 @@ class Aligner:
 
     def _advance(self, way: _Way, now: float) -> None:
         while way.order:
-            position = way.order[0]
-            groups = way.places[position]
-            while groups and self._is_complete(way, groups[0], now):
-                self._emit(way, groups.pop(0))
-            if groups:
+            place = way.places[way.order[0]]
+            # the values of the same ranks' same events, in the order in which they came
+            together: dict[tuple[tuple[int, int], ...], list[_Value]] = {}
+            for key, waiting in list(place.items()):
+                while waiting and self._is_complete(way, waiting[0], now):
+                    value = waiting.pop(0)
+                    events = tuple((rank, id(value.events[rank])) for rank in sorted(value.events))
+                    together.setdefault(events, []).append(value)
+                if not waiting:
+                    del place[key]
+            for values in together.values():
+                self._emit(way, values)
+            if place:
                 return
-            del way.places[position], way.order[0]
+            del way.places[way.order.pop(0)]
 
-    def _is_complete(self, way: _Way, group: _Group, now: float) -> bool:
-        missing = self.awaited - group.events.keys() - way.unawaited
+    def _is_complete(self, way: _Way, value: _Value, now: float) -> bool:
+        missing = self.awaited - value.events.keys() - way.unawaited
         if missing:
-            missing = {rank for rank in missing if not self._has_passed(rank, way, group)}
+            missing = {rank for rank in missing if not self._has_passed(rank, way, value)}
         if not missing:
             return True
-        if now - group.born < self._patience and self._pending <= MOST:
+        if now - value.born < self._patience and self._pending <= MOST:
             return False
         way.unawaited |= missing
         self.behind |= missing
         return True
 
-    def _has_passed(self, rank: int, way: _Way, group: _Group) -> bool:
+    def _has_passed(self, rank: int, way: _Way, value: _Value) -> bool:
         if self._ahead.get(rank):
             return True
         at = way.at.get(rank)
-        if at is not None and at > group.position:
+        if at is not None and at > value.position:
             return True
-        event = next(iter(group.events.values()))
+        event = next(iter(value.events.values()))
         # a rank that logs nothing of this kind is known by its steps
         step = event.step if event.axis == "step" else None
         return step is not None and self._steps.get(rank, -1) > step
 
-    def _emit(self, way: _Way, group: _Group) -> None:
-        self._pending -= 1
-        ranks = sorted(group.events)
-        lowest = group.events[ranks[0]]
+    def _emit(self, way: _Way, together: list[_Value]) -> None:
+        self._pending -= len(together)
+        events, position = together[0].events, together[0].position
+        ranks = sorted(events)
         values: dict[str, Scalar] = {}
         nans = 0
-        for key in lowest.values:
+        for key in (value.key for value in together):
+            way.note_gone(position, key, set(ranks))
+            if key is None:
+                continue
             reducer = Reducer()
             # of what has no reducer, the lowest rank's stays
             for rank in reversed(ranks):
-                reducer.add(group.events[rank].values[key])
+                reducer.add(events[rank].values[key])
             values[key] = reducer.result(self._reduction.of(key))
             nans += reducer.nans
         # what one rank alone says, while others are there, is that rank's own
         waited_for = self.awaited - way.unawaited
-        if RANKS not in values and (len(ranks) > 1 or waited_for <= group.events.keys()):
+        if RANKS not in values and (len(ranks) > 1 or waited_for <= events.keys()):
             values[RANKS] = len(ranks)
-        position = group.position
         window = Window(first=position, last=position, n=len(ranks), nans=nans)
-        self._out.append(msgspec.structs.replace(lowest, values=values, window=window))
-        way.note_gone(position, group.keys, set(ranks))
+        self._out.append(msgspec.structs.replace(events[ranks[0]], values=values, window=window))
 
     def _moves_on(self, now: float) -> bool:
         """Whether the next attempt begins: all are there, or the patience is over."""
