@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from eventlog._paths import below, decode_file, replace_file
 from eventlog._platform import lock_is_held
 from eventlog._ranks import Job
 from eventlog.recorder import rank_directory
@@ -127,9 +128,7 @@ class Meeting:
             published=time.time(),
         )
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = self._folder / f".{record.nonce}"
-        temporary.write_bytes(msgspec.json.encode(record))
-        os.replace(temporary, self._path)
+        replace_file(self._path, msgspec.json.encode(record))
         self._forget_old()
 
     def _forget_old(self) -> None:
@@ -190,9 +189,11 @@ _counts: dict[tuple[str, str, str, int], int] = {}
 
 def _read(path: Path) -> JobRecord | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=JobRecord)
-    except (OSError, msgspec.MsgspecError):
+        record = decode_file(path, JobRecord)
+        below(path.parent, record.run_id)  # it becomes a directory's name
+    except (OSError, ValueError):
         return None
+    return record
 
 
 class Whereabouts:

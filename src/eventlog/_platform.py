@@ -7,6 +7,8 @@ import struct
 import sys
 from pathlib import Path
 
+from eventlog._paths import open_regular
+
 __all__ = ["FileLock", "fdatasync", "lock_is_held", "sync_directory"]
 
 try:
@@ -75,8 +77,7 @@ class FileLock:
         """
         if _held_here(self.path):
             return False
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        fd = os.open(self.path, flags, 0o666)
+        fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
         if fcntl is not None:
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,7 +122,7 @@ def lock_is_held(path: str | os.PathLike[str]) -> bool:
         return False
     shape = _FLOCK.get(sys.platform) if sys.maxsize > 2**32 else None
     try:
-        fd = os.open(path, os.O_RDWR if shape is None else os.O_RDONLY)
+        fd = open_regular(path, os.O_RDWR if shape is None else os.O_RDONLY)
     except OSError:
         return False
     try:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from eventlog._paths import own_directory
 from eventlog._run_places import write_manifest
 from eventlog._supervisor import Supervisor
 from eventlog._terms import Deadlines, Retry, keep_terms
@@ -115,7 +116,7 @@ class Reduced:
         retry: Retry,
     ) -> None:
         self._run_dir = run_dir
-        self.directory = directory = run_dir / REDUCED
+        self.directory = directory = own_directory(run_dir, REDUCED)
         directory.mkdir(exist_ok=True)
         write_order(run_dir, reduce, world_size)
         write_manifest(directory, dict(identity))
@@ -134,6 +135,7 @@ class Reduced:
                 options={spec.alias: spec.options for spec in specs},
                 deadlines=deadlines,
                 retry=retry,
+                allowed=[spec.name for spec in specs],
             )
         self._process: subprocess.Popen[bytes] | None = None
         self._gone = threading.Event()

@@ -18,6 +18,7 @@ import msgspec
 from eventlog._loop import in_loop
 from eventlog._names import safe_name
 from eventlog._pace import PacedSource
+from eventlog._paths import own_directory
 from eventlog.bus import EventStream
 from eventlog.cadence.frequency import FrequencyManager
 from eventlog.cadence.text import every as cadence
@@ -119,12 +120,16 @@ class ReplayOptions(Part, total=False):
             By default a new directory below the run's, so that a replay never writes into what a
             live sink wrote. A directory of an earlier replay is gone on with.
         resume: False starts at the beginning also in such a directory.
+        outside_files: Whether sinks may read files outside of the run's directory that events
+            name (artifacts without a copy), to bring them to a tracker. Say so for logs of your
+            own: somebody else's may name any file of yours.
         deadlines, retry: For the sinks.
         progress: Told about ten times a second.
     """
 
     dir: str | os.PathLike[str] | None
     resume: bool
+    outside_files: bool
     deadlines: Deadlines
     retry: Retry
     progress: Callable[[Progress], None] | None
@@ -236,7 +241,10 @@ async def areplay(
         sink = spec.make()
         subscription = reading.subscribe(part)
         told = msgspec.structs.replace(
-            info, alias=spec.alias, directory=base / safe_name(spec.alias)
+            info,
+            alias=spec.alias,
+            directory=base / safe_name(spec.alias),
+            outside_files=options.get("outside_files", False),
         )
         delivery.add(
             Port(
@@ -371,11 +379,12 @@ def _rule(every: Any) -> Any:
 
 
 def _replay_directory(log: Log) -> Path:
+    replays = own_directory(log.run_dir, "replays")
     for number in range(1, 100_000):
-        directory = log.run_dir / "replays" / str(number)
-        if not directory.exists():
+        directory = replays / str(number)
+        if not os.path.lexists(directory):
             return directory
-    raise EventlogError(f"{log.run_dir / 'replays'} is full; remove some, or give dir=")
+    raise EventlogError(f"{replays} is full; remove some, or give dir=")
 
 
 def _progress(delivery: Delivery, reading: _Reading) -> Progress:

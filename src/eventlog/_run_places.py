@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from eventlog._names import new_run_id, safe_name
+from eventlog._paths import read_json, replace_file
 from eventlog.exceptions import EventlogError
 from eventlog.log.segment_reader import Segment, list_segments
 
 __all__ = ["choose_run", "newest_attempt", "rank_directories", "write_manifest"]
 
-_RANK = re.compile(r"^rank-(\d+)$")
+_RANK = re.compile(r"rank-(0|[1-9][0-9]{0,9})")
 
 
 def choose_run(
@@ -68,7 +69,7 @@ def rank_directories(run_dir: Path) -> Iterator[tuple[int, Path]]:
     except OSError:
         return
     for name in names:
-        match = _RANK.match(name)
+        match = _RANK.fullmatch(name)
         if match and list_segments(run_dir / name):
             yield int(match.group(1)), run_dir / name
 
@@ -90,14 +91,12 @@ def newest_attempt(directory: Path) -> int:
 
 def write_manifest(run_dir: Path, content: dict[str, Any]) -> None:
     """Say in the run's directory which run it is."""
-    temporary = run_dir / f".manifest.{os.getpid()}"
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, run_dir / "manifest.json")
+    replace_file(run_dir / "manifest.json", json.dumps(content, indent=2) + "\n")
 
 
 def _read_manifest(run_dir: Path) -> dict[str, Any]:
     try:
-        content = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
+        content = read_json(run_dir / "manifest.json")
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -72,6 +72,7 @@ class Supervisor:
         linger: How long it may go on after the run's end.
         options: The sinks' options, by alias: secret ones are handed over in private.
         deadlines, retry: For the sinks.
+        allowed: Names of their classes, where these are ``module:Class``: code that may run there.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Supervisor:
         options: Mapping[str, Mapping[str, Any] | None] | None = None,
         deadlines: Deadlines = DEADLINES,
         retry: Retry = RETRY,
+        allowed: Sequence[str] = (),
     ) -> None:
         self.aliases = tuple(aliases)
         self._run_dir = run_dir
@@ -99,6 +101,7 @@ class Supervisor:
             },
             deadlines=deadlines,
             retry=retry,
+            allowed=list(allowed),
         ).write()
         self._tokens: set[str] = set()
         self._said: dict[str, str | None] = {}

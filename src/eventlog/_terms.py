@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import random
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
 
+from eventlog._paths import read_json, replace_file
 from eventlog.exceptions import UnavailableError
 
 __all__ = [
@@ -95,10 +95,8 @@ def keep_terms(run_dir: Path, deadlines: Deadlines, retry: Retry) -> None:
     path = run_dir / TERMS
     if (deadlines, retry) == (DEADLINES, RETRY) and not path.exists():
         return
-    temporary = run_dir / f".{TERMS}.{os.getpid()}"
     text = json.dumps({"deadlines": asdict(deadlines), "retry": asdict(retry)}, indent=2)
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    replace_file(path, text + "\n")
 
 
 def kept_terms(run_dir: Path) -> tuple[Deadlines, Retry]:
@@ -106,7 +104,7 @@ def kept_terms(run_dir: Path) -> tuple[Deadlines, Retry]:
     path = run_dir / TERMS
     try:
         # not msgspec's own parser: "no end" is Infinity
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         return (
             msgspec.convert(found["deadlines"], Deadlines),
             msgspec.convert(found["retry"], Retry),

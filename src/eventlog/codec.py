@@ -16,6 +16,7 @@ from typing import Any, Union, cast
 
 import msgspec
 
+from eventlog._weight import check_weight
 from eventlog.events import Event, UnknownEvent, event_tag
 from eventlog.exceptions import CodecError, EventTypeError
 
@@ -212,8 +213,10 @@ def decode_events(payload: bytes | memoryview) -> list[Event]:
     """Decode what `encode_events` made, by this or another version of eventlog.
 
     Raises:
-        CodecError: The payload is no array of maps with a type.
+        CodecError: The payload is no array of maps with a type, or would take more memory than
+            a block may.
     """
+    check_weight(payload)
     registry = _registry.current()
     # any exception: a type of the user's own may raise what it likes where it is made
     try:

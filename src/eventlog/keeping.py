@@ -11,6 +11,7 @@ import msgspec
 
 from eventlog._config import plain_config
 from eventlog._names import safe_name
+from eventlog._paths import own_directory
 from eventlog.events import Event, RunStarted
 from eventlog.exceptions import LogError
 from eventlog.log.checkpoint import Checkpoint, CheckpointFile, checkpoint_path
@@ -142,6 +143,7 @@ class DeadLetters:
     def __init__(
         self, run_dir: Path, alias: str, *, run_id: str, project: str = "", rank: int = 0
     ) -> None:
+        self._run_dir = run_dir
         self.directory = run_dir / "dead" / safe_name(alias)
         self._identity = {"run_id": run_id, "project": project}
         self._rank = rank
@@ -156,6 +158,7 @@ class DeadLetters:
         """
         directory = rank_directory(self.directory, self._rank)
         if self._copy is None:
+            own_directory(self._run_dir, "dead", self.directory.name, directory.name)
             self._copy = LogCopy(directory, rank=self._rank, **self._identity)
             if self.run is not None:
                 self._copy.latch(_started(self.run))

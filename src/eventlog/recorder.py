@@ -17,6 +17,7 @@ import msgspec
 from eventlog._device import DeviceError, Fetched, fetch, fetch_jax
 from eventlog._media import PendingValues, Sized
 from eventlog._names import safe_name
+from eventlog._paths import own_directory
 from eventlog._platform import FileLock
 from eventlog._rejections import Rejections
 from eventlog._values import Snapshot, clean_axes, snapshot
@@ -45,9 +46,13 @@ def rank_directory(run_dir: Path, rank: int) -> Path:
 
 
 def sink_directory(run_dir: Path, alias: str, rank: int) -> Path:
-    """Return where a sink that follows the log of a rank may put its files."""
-    directory = run_dir / safe_name(alias)
-    return directory / f"rank-{rank}" if rank else directory
+    """Return where a sink that follows the log of a rank may put its files.
+
+    Raises:
+        OSError: There is a link in its place, which may lead out of the run.
+    """
+    names = [safe_name(alias)] + ([f"rank-{rank}"] if rank else [])
+    return own_directory(run_dir, *names)
 
 
 class Recorder:
@@ -105,6 +110,7 @@ class Recorder:
         if run_dir is not None:
             directory = rank_directory(run_dir, rank)
             try:
+                own_directory(run_dir, directory.name)
                 directory.mkdir(parents=True, exist_ok=True)
                 self._lock(directory)
                 first_seq, last_attempt = _where_it_ended(directory)

@@ -367,6 +367,7 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
                 options={spec.alias: spec.options for spec in specs},
                 deadlines=kit.deadlines,
                 retry=kit.retry,
+                allowed=[spec.name for spec in specs],
             )
         if kit.reduce is not None and self.rank == 0 and self.world_size > 1:
             self._reduced = Reduced(

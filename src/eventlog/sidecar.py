@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import logging
 import os
 import sys
@@ -28,6 +27,7 @@ import msgspec
 
 from eventlog._config import redact_text
 from eventlog._loop import Waker
+from eventlog._paths import decode_file, replace_file
 from eventlog._settings import load_settings
 from eventlog._terms import DEADLINES, RETRY, Deadlines, Retry, kept_terms
 from eventlog.delivery import Delivery, Port, SinkStatistics
@@ -56,6 +56,9 @@ logger = logging.getLogger("eventlog")
 LINGER = 600.0
 REPORT_EVERY = 0.1
 REPORT_ANYWAY = 1.0
+ALLOW = "EVENTLOG_ALLOW"
+"""The environment variable that names, with commas, the sinks' code that may be imported."""
+
 BROKEN = 70
 """Exit code after a fault of ours: it is worth another try."""
 INTERRUPTED = 130
@@ -70,11 +73,14 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         options: Of the sinks, by alias, what is not kept with the run.
         deadlines, retry: What the run grants its sinks.
+        allowed: Classes of sinks, as ``module:Class``, that may be imported: what was kept with
+            the run alone names no code.
     """
 
     options: dict[str, dict[str, Any]] = {}
     deadlines: Deadlines = DEADLINES
     retry: Retry = RETRY
+    allowed: list[str] = []
 
     def write(self) -> bytes:
         """Return them as the line that `read` takes."""
@@ -89,7 +95,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             return msgspec.msgpack.decode(base64.b64decode(line.strip(), validate=True), type=cls)
-        except (ValueError, msgspec.MsgspecError):
+        except (ValueError, msgspec.MsgspecError, RecursionError):
             raise EventlogError("standard input has no orders of a run") from None
 
 
@@ -126,8 +132,8 @@ def status_path(run_dir: Path, rank: int) -> Path:
 def read_status(run_dir: Path, rank: int) -> SidecarStatus | None:
     """Return what the delivering process said last; None when it has not yet."""
     try:
-        return msgspec.json.decode(status_path(run_dir, rank).read_bytes(), type=SidecarStatus)
-    except (OSError, msgspec.MsgspecError):
+        return decode_file(status_path(run_dir, rank), SidecarStatus)
+    except (OSError, ValueError):
         return None
 
 
@@ -169,11 +175,26 @@ def plan_ports(
         if aliases is not None and spec.alias not in aliases:
             continue
         try:
+            _check_allowed(spec, orders)
             whole = msgspec.structs.replace(spec, options=_options_of(spec, orders))
             ports.append(_port(log, source, whole, attempt, orders))
         except Exception as error:  # a sink of anybody's, and a plan that may be edited by hand
             failed[spec.alias] = redact_text(str(error)) or type(error).__name__
     return ports, failed
+
+
+def _check_allowed(spec: SinkSpec, orders: Orders) -> None:
+    """Let no file in a run's directory have code imported that was not installed as a sink.
+
+    Raises:
+        SinkError: It names code that nobody who runs this has named.
+    """
+    allowed = {*orders.allowed, *os.environ.get(ALLOW, "").split(",")}
+    if ":" in spec.name and spec.name not in allowed:
+        raise SinkError(
+            f"the run's {PLAN} names the code {spec.name!r}, which is imported only if you say so: "
+            f"--allow {spec.name}, or {ALLOW}={spec.name}"
+        )
 
 
 def _options_of(spec: SinkSpec, orders: Orders) -> dict[str, Any]:
@@ -246,6 +267,7 @@ def _info(
         directory=sink_directory(log.run_dir, alias, log.rank),
         state=state,
         replayed=False,
+        outside_files=True,
     )
 
 
@@ -369,17 +391,13 @@ class _StatusFile:
         self._failed = False
 
     def write(self, sinks: dict[str, SinkReport]) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         status = SidecarStatus(pid=os.getpid(), token=self._token, sinks=sinks)
         try:
-            temporary.write_bytes(msgspec.json.encode(status))
-            os.replace(temporary, self._path)
+            replace_file(self._path, msgspec.json.encode(status))
         except OSError as error:
             if not self._failed:
                 logger.warning("eventlog: %s cannot be written: %s", self._path, error)
             self._failed = True
-            with contextlib.suppress(OSError):
-                temporary.unlink()
 
 
 def _wait_for_log(run_dir: Path, rank: int, seconds: float) -> Log:
@@ -413,6 +431,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--sink", action="append", help="an alias; all that were kept by default")
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="MODULE:CLASS", help="code of a sink that "
+        "the run's list of sinks names and that may be imported"
+    )  # fmt: skip
     parser.add_argument("--linger", type=float, default=LINGER, help="seconds after the run's end")
     # for the run that starts this process
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
@@ -423,6 +445,9 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     try:
         orders = _take_orders() if options.orders else None
+        if options.allow and orders is None:
+            deadlines, retry = kept_terms(options.run_dir)
+            orders = Orders(deadlines=deadlines, retry=retry, allowed=options.allow)
         # a run that starts this process is about to make its log
         patience = 0.0 if options.parent is None else 10.0
         log = _wait_for_log(options.run_dir, options.rank, patience)

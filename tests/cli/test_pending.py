@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,10 +265,10 @@ def test_whatever_goes_wrong_with_a_run_does_not_stop_the_others(
     down.unlink()
     deliver = pending._deliver
 
-    def broken(log: Log, aliases: list[str], patience: float) -> bool:
+    def broken(log: Log, aliases: list[str], *more: Any) -> bool:
         if log.run_dir == first:
             raise ZeroDivisionError("ours")
-        return deliver(log, aliases, patience)
+        return deliver(log, aliases, *more)
 
     monkeypatch.setattr(pending, "_deliver", broken)
     result = cli("replay", "--pending", tmp_path / "runs")

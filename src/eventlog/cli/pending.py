@@ -33,7 +33,13 @@ _SLOWEST_RETRY = 15.0
 _NEVER = 1e8
 
 
-def deliver_pending(path: Path, rank: int | None, aliases: Sequence[str], patience: float) -> bool:
+def deliver_pending(
+    path: Path,
+    rank: int | None,
+    aliases: Sequence[str],
+    patience: float,
+    allowed: Sequence[str] = (),
+) -> bool:
     """Deliver to the sinks of a run, or of all runs in a directory, what they lack.
 
     Args:
@@ -41,6 +47,7 @@ def deliver_pending(path: Path, rank: int | None, aliases: Sequence[str], patien
         rank: Which rank's log; by default each, and what was reduced over ranks.
         aliases: Which sinks; all when empty.
         patience: Seconds after which a sink is given up that cannot be reached.
+        allowed: Classes of sinks, as ``module:Class``, that may be imported.
 
     Returns:
         Whether every sink has everything now, but for those that others deliver to.
@@ -67,7 +74,7 @@ def deliver_pending(path: Path, rank: int | None, aliases: Sequence[str], patien
             whole &= possible
             if pending:
                 delivered = True
-                whole &= _deliver(log, pending, patience)
+                whole &= _deliver(log, pending, patience, allowed)
         except Exception as error:  # whatever it is, the other runs come next
             if len(runs) == 1 and isinstance(error, EventlogError | OSError):
                 raise
@@ -128,14 +135,14 @@ def _pending(log: Log, places: list[Place], aliases: Sequence[str]) -> tuple[lis
     return pending, possible
 
 
-def _deliver(log: Log, aliases: list[str], patience: float) -> bool:
-    reports = anyio.run(partial(_until_stuck, log, aliases, patience))
+def _deliver(log: Log, aliases: list[str], patience: float, allowed: Sequence[str]) -> bool:
+    reports = anyio.run(partial(_until_stuck, log, aliases, patience, allowed))
     whole = [_say(log, alias, reports.get(alias)) for alias in aliases]
     return all(whole)
 
 
 async def _until_stuck(
-    log: Log, aliases: Collection[str], patience: float
+    log: Log, aliases: Collection[str], patience: float, allowed: Sequence[str]
 ) -> dict[str, SinkReport]:
     """Deliver, until the sinks have everything or nothing went on for a while."""
     from eventlog._terms import kept_terms
@@ -151,7 +158,7 @@ async def _until_stuck(
             aliases,
             follow=False,
             linger=_NEVER,
-            orders=Orders(deadlines=deadlines, retry=replace(retry, most=most)),
+            orders=Orders(deadlines=deadlines, retry=replace(retry, most=most), allowed=[*allowed]),
             report=reports.update,
         )
         group.cancel_scope.cancel()

@@ -32,7 +32,7 @@ from eventlog.cli.runs import open_run
 from eventlog.clock import monotonic_ns
 
 if TYPE_CHECKING:
-    from eventlog._replay import Part, ReplayReport
+    from eventlog._replay import Part, ReplayOptions, ReplayReport
     from eventlog._replay import Progress as Progressed
 
 __all__ = ["replay"]
@@ -73,6 +73,15 @@ def replay(
             help="With --pending: when to give up a sink that cannot be reached.",
         ),
     ] = 60.0,
+    allowed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="MODULE:CLASS",
+            help="With --pending: import this class, which the run's list of sinks names. "
+            "Repeatable.",
+        ),
+    ] = None,
     options: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="NAME.key=value", help="An option of a sink. Repeatable."),
@@ -114,6 +123,13 @@ def replay(
             help="Go on where an earlier replay into the same --dir stopped, or begin anew.",
         ),
     ] = True,
+    outside_files: Annotated[
+        bool,
+        typer.Option(
+            "--outside-files",
+            help="Let sinks read files outside of RUN that its events name: for a log of your own.",
+        ),
+    ] = False,
     all_attempts: Annotated[
         bool,
         typer.Option("--all-attempts", help="Also replay what a later attempt logged again."),
@@ -136,10 +152,12 @@ def replay(
     }
     if pending:
         told = {name for name, value in part.items() if value not in (None, False, 0)} - {"latest"}
-        if told or options or directory or all_attempts or not resume:
-            raise ValueError("--pending takes only RUN, --sink, --rank and --patience")
-        _pending(run or Path("runs"), rank, sinks or [], patience)
+        if told or options or directory or all_attempts or not resume or outside_files:
+            raise ValueError("--pending takes only RUN, --sink, --rank, --patience and --allow")
+        _pending(run or Path("runs"), rank, sinks or [], patience, allowed or [])
         return
+    if allowed:
+        raise ValueError("--allow goes with --pending: --sink names the code itself")
     if run is None or not sinks:
         missing = "RUN" if run is None else "--sink"
         raise ValueError(
@@ -147,14 +165,21 @@ def replay(
             f"sinks; or, to the run's own sinks what they lack: eventlog replay --pending "
             f"{run or 'RUN'}"
         )
-    _replay(run, rank, parse_options(sinks, options), directory, resume, part)
+    _replay(
+        run,
+        rank,
+        parse_options(sinks, options),
+        {**part, "dir": directory, "resume": resume, "outside_files": outside_files},
+    )
 
 
-def _pending(path: Path, rank: int | None, sinks: list[str], patience: float) -> None:
+def _pending(
+    path: Path, rank: int | None, sinks: list[str], patience: float, allowed: list[str]
+) -> None:
     from eventlog.cli.pending import deliver_pending
 
     try:
-        whole = deliver_pending(path, rank, sinks, patience)
+        whole = deliver_pending(path, rank, sinks, patience, allowed)
     except KeyboardInterrupt:
         note("interrupted; the same command goes on where it stopped")
         raise typer.Exit(INTERRUPTED) from None
@@ -166,19 +191,15 @@ def _replay(
     run: Path,
     rank: int | None,
     sinks: dict[str, dict[str, Any] | None],
-    directory: Path | None,
-    resume: bool,
-    part: Part,
+    options: ReplayOptions,
 ) -> None:
     from eventlog import _replay as replays
 
     log = open_run(run, rank)
-    directory = directory or replays._replay_directory(log)
+    options["dir"] = directory = options.get("dir") or replays._replay_directory(log)
     try:
         with _progress() as progress:
-            report = replays.replay(
-                log, sinks, dir=directory, resume=resume, progress=progress, **part
-            )
+            report = replays.replay(log, sinks, **options, progress=progress)
     except KeyboardInterrupt:
         note(f"interrupted; to go on where it stopped, say the same with --dir {directory}")
         raise typer.Exit(INTERRUPTED) from None
@@ -188,7 +209,7 @@ def _replay(
     if report.trimmed:
         note(
             f"the log begins with event {report.trimmed}: those before it were removed (retain=)"
-            if not part.get("start")
+            if not options.get("start")
             else f"{report.trimmed:,} events from --start on are not in the log any more (retain=)"
         )
     if report.damage:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from eventlog._paths import read_json
 from eventlog.cli.outcome import note
 from eventlog.exceptions import NotALogError
 from eventlog.log.archive import Log, open_log
@@ -65,7 +65,7 @@ def started(run_dir: Path) -> int:
 def manifest(run_dir: Path) -> dict[str, str]:
     """Return what a run's ``manifest.json`` says, in texts; empty where there is none."""
     try:
-        content = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
+        content = read_json(run_dir / "manifest.json")
     except (OSError, ValueError):
         return {}
     if not isinstance(content, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 import typer
 
+from eventlog._names import safe_name
+from eventlog._paths import open_regular
 from eventlog.cli.arguments import JsonOption, RankOption, RunArgument
 from eventlog.cli.outcome import FOUND_WRONG, reported
 from eventlog.cli.output import quantity, write_json
@@ -18,6 +21,7 @@ from eventlog.codec import decode_events
 from eventlog.events import BlobRef, Event
 from eventlog.exceptions import CodecError
 from eventlog.log.archive import Log
+from eventlog.log.blobs import blob_file
 from eventlog.log.layout import BlockKind, Content
 from eventlog.log.segment_reader import Damage, Scanned, Segment, block_fault, list_segments
 
@@ -64,7 +68,7 @@ def verify_log(log: Log) -> Verified:
     for i, (base, path) in enumerate(segments):
         reading.segment(base, path, last=i + 1 == len(segments))
     for blob in reading.blobs.values():
-        reading.blob(log.run_dir / "blobs" / blob.sha256, blob)
+        reading.blob(log.run_dir, blob)
     return Verified(
         reading.events,
         reading.bytes,
@@ -142,14 +146,23 @@ class _Reading:
         length = block.end - block.offset
         self.damage.append(Damage(segment.path, block.offset, length, reason))
 
-    def blob(self, path: Path, blob: BlobRef) -> None:
+    def blob(self, run_dir: Path, blob: BlobRef) -> None:
         try:
-            with path.open("rb") as file:
+            path = blob_file(run_dir, blob.sha256)
+        except ValueError as error:
+            named = run_dir / "blobs" / safe_name(blob.sha256)
+            self.damage.append(Damage(named, 0, blob.size, f"no blob of this run: {error}"))
+            return
+        try:
+            with open(open_regular(path), "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
+                self.bytes += os.fstat(file.fileno()).st_size
         except FileNotFoundError:
             self.damage.append(Damage(path, 0, blob.size, "a blob that is not there"))
             return
-        self.bytes += path.stat().st_size
+        except OSError as error:
+            self.damage.append(Damage(path, 0, blob.size, f"a blob that cannot be read: {error}"))
+            return
         if digest != blob.sha256:
             self.damage.append(Damage(path, 0, blob.size, "a blob that is not what was kept"))
 

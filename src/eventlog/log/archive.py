@@ -44,7 +44,7 @@ from eventlog.subscription import Every, Subscription
 
 __all__ = ["Log", "LogSummary", "open_log"]
 
-_RANK = re.compile(r"^rank-(\d+)$")
+_RANK = re.compile(r"rank-(0|[1-9][0-9]{0,9})")
 
 
 class LogSummary(NamedTuple):
@@ -263,6 +263,7 @@ class Log:
                 started=self._began(),
                 model_update=model_update,
                 replayed=True,
+                outside_files=False,
             )
         return RunInfo(
             run_id=started.run_id,
@@ -281,6 +282,7 @@ class Log:
             run_dir=self.run_dir,
             directory=self.run_dir,
             replayed=True,
+            outside_files=False,
         )
 
     def _began(self) -> int:
@@ -452,7 +454,7 @@ def open_log(path: str | os.PathLike[str], rank: int | None = None) -> Log:
         NotALogError: There is none; says what is there.
     """
     directory = Path(path)
-    match = _RANK.match(directory.name)
+    match = _RANK.fullmatch(directory.name)
     if match and list_segments(directory):
         number = int(match.group(1))
         return Log(directory, directory.parent, number, _ranks(directory.parent))
@@ -471,7 +473,7 @@ def open_log(path: str | os.PathLike[str], rank: int | None = None) -> Log:
 def _ranks(run_dir: Path) -> list[int]:
     found = []
     for child in run_dir.iterdir():
-        match = _RANK.match(child.name)
+        match = _RANK.fullmatch(child.name)
         if match and child.is_dir() and list_segments(child):
             found.append(int(match.group(1)))
     return sorted(found)

@@ -22,6 +22,7 @@ import msgspec
 
 from eventlog import _platform
 from eventlog._names import safe_name
+from eventlog._paths import open_regular, own_directory
 
 __all__ = [
     "Checkpoint",
@@ -85,14 +86,14 @@ class CheckpointFile:
         self._generation, self._current = _newest(self._fd)
 
     def _open(self) -> None:
+        own_directory(self.path.parent.parent, self.path.parent.name)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # on a file of its own: whoever looks at the checkpoint would let go of the lock with it
         lock = _platform.FileLock(self.path.with_suffix(".lock"))
         if not lock.acquire():
             raise BlockingIOError(f"{self.path} is held by another delivery")
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         try:
-            self._fd = os.open(self.path, flags, 0o666)
+            self._fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
         except OSError:
             lock.release()
             raise
@@ -175,7 +176,7 @@ def list_checkpoints(directory: Path) -> list[Checkpoint]:
 def _read_all(directory: Path) -> Iterator[tuple[Path, Checkpoint]]:
     for path in sorted((directory / "checkpoints").glob("*.ckpt")):
         try:
-            fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            fd = open_regular(path)
         except OSError:
             continue
         try:

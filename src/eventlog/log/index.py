@@ -12,7 +12,14 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from eventlog.log.layout import HEADER_SIZE, MAX_PAYLOAD, BlockHeader, BlockKind, pack_block
+from eventlog.log.layout import (
+    HEADER_SIZE,
+    MAX_PAYLOAD,
+    MAX_SEQ,
+    BlockHeader,
+    BlockKind,
+    pack_block,
+)
 from eventlog.log.segment_reader import Scanned, Segment
 
 __all__ = [
@@ -180,7 +187,8 @@ def read_footer(segment: Segment) -> Footer | None:
     payload = segment.stored_payload(block)
     if payload is None or len(payload) != _FOOTER.size:
         return None
-    return Footer._make(_FOOTER.unpack(payload))
+    footer = Footer._make(_FOOTER.unpack(payload))
+    return footer if footer.base_seq <= footer.end <= MAX_SEQ else None
 
 
 def read_index(segment: Segment) -> SegmentIndex | None:

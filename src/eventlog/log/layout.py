@@ -36,7 +36,9 @@ __all__ = [
     "FILE_MAGIC",
     "HEADER_SIZE",
     "KNOWN_KINDS",
+    "MAX_EVENTS",
     "MAX_PAYLOAD",
+    "MAX_SEQ",
     "NO_STEPS",
     "SKIPPABLE",
     "BlockHeader",
@@ -53,6 +55,10 @@ FILE_MAGIC = b"\x89ELOG\r\n\x1a"
 BLOCK_MAGIC = b"ELB1"
 HEADER_SIZE = 64
 MAX_PAYLOAD = 64 * 1024 * 1024
+MAX_EVENTS = 2**20
+"""Most events of a block; a writer makes blocks of 64 KiB, or of one event."""
+
+MAX_SEQ = 2**63 - 1
 MAX_STEP = 2**63 - 1
 NO_STEPS = (MAX_STEP, -1)
 """min and max step of a block in which no event has a step: an empty range."""
@@ -199,4 +205,6 @@ def parse_header(data: bytes | memoryview, seed: int) -> BlockHeader | None:
         return None
     fields = _HEADER.unpack_from(data)
     header = BlockHeader(*fields[1:])
-    return header if header.length <= MAX_PAYLOAD else None
+    if header.length > MAX_PAYLOAD or header.first_seq + header.events > MAX_SEQ:
+        return None
+    return header if header.events <= MAX_EVENTS or header.kind != BlockKind.EVENTS else None

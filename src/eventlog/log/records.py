@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from eventlog._weight import check_weight
 from eventlog.codec import decode_events, encode_foreign
 from eventlog.events import Event
 from eventlog.exceptions import CodecError
@@ -93,6 +94,7 @@ def decode_record(payload: bytes, kind: type[T]) -> T:
     Raises:
         CodecError: It is something else.
     """
+    check_weight(payload)
     try:
         return msgspec.msgpack.decode(payload, type=kind)
     except Exception as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from eventlog._paths import open_regular
 from eventlog.events import Event
 from eventlog.exceptions import CodecError
 from eventlog.log.layout import (
@@ -20,6 +21,7 @@ from eventlog.log.layout import (
     HEADER_SIZE,
     KNOWN_KINDS,
     MAX_PAYLOAD,
+    MAX_SEQ,
     SKIPPABLE,
     BlockHeader,
     BlockKind,
@@ -77,17 +79,21 @@ def segment_path(directory: Path, base_seq: int) -> Path:
 
 
 def list_segments(directory: Path) -> list[tuple[int, Path]]:
-    """Return (base seq, path) of a log's segments, in order."""
+    """Return (base seq, path) of a log's segments, in order: regular files, not links to any."""
     found = []
     try:
-        names = os.listdir(directory)
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                stem, dot, suffix = entry.name.partition(".")
+                if not dot or suffix != "elog" or len(stem) != 20:
+                    continue
+                # no writer gets further
+                named = stem.isascii() and stem.isdigit() and int(stem) <= MAX_SEQ
+                # a link may lead anywhere, and opening a pipe or a device may hang
+                if named and entry.is_file(follow_symlinks=False):
+                    found.append((int(stem), directory / entry.name))
     except FileNotFoundError:
         return []
-    for name in names:
-        stem, dot, suffix = name.partition(".")
-        named = dot and suffix == "elog" and len(stem) == 20 and stem.isascii() and stem.isdigit()
-        if named and int(stem) < 2**63:  # no writer gets further
-            found.append((int(stem), directory / name))
     return sorted(found)
 
 
@@ -113,7 +119,7 @@ class Segment:
         self.start = 0
         self._copy_ahead = False
         self.damage: Damage | None = None
-        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self._fd = open_regular(path)
         self._read_header()
 
     def close(self) -> None:

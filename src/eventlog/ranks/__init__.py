@@ -10,12 +10,12 @@ own; by hand, for a run that is over::
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from eventlog._paths import decode_file, replace_file
 from eventlog.exceptions import EventlogError
 
 __all__ = ["RANKS", "REDUCED", "Order", "read_order", "write_order"]
@@ -49,9 +49,7 @@ def write_order(run_dir: Path, reduce: str | Mapping[str, str], world_size: int)
     """
     order = Order(reduce if isinstance(reduce, str) else dict(reduce), world_size)
     path = run_dir / REDUCED / _ORDER
-    temporary = path.with_name(f".{_ORDER}.{os.getpid()}")
-    temporary.write_bytes(msgspec.json.encode(order) + b"\n")
-    os.replace(temporary, path)
+    replace_file(path, msgspec.json.encode(order) + b"\n")
 
 
 def read_order(run_dir: Path) -> Order:
@@ -62,8 +60,8 @@ def read_order(run_dir: Path) -> Order:
     """
     path = run_dir / REDUCED / _ORDER
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Order)
+        return decode_file(path, Order)
     except FileNotFoundError:
         raise EventlogError(f"{run_dir} has nothing to reduce: no {REDUCED}/{_ORDER}") from None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError) as error:
         raise EventlogError(f"{path} cannot be read: {error}") from None

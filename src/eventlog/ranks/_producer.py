@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from eventlog._paths import own_directory, read_json
 from eventlog._platform import lock_is_held
 from eventlog.cadence.window import Reduction
 from eventlog.clock import SYSTEM_CLOCK
@@ -257,11 +257,12 @@ def reduce_run(
 
 def _open(run_dir: Path, stop: Callable[[], bool]) -> LogCopy | None:
     """Open the reduced log; None where another process has it for as long as the ranks live."""
-    directory = rank_directory(run_dir / REDUCED, 0)
+    directory = rank_directory(own_directory(run_dir, REDUCED), 0)
     try:
-        about = json.loads((run_dir / REDUCED / "manifest.json").read_text(encoding="utf-8"))
+        about = read_json(run_dir / REDUCED / "manifest.json")
     except (OSError, ValueError):
         about = {}
+    about = about if isinstance(about, dict) else {}
     run_id, project = str(about.get("run_id", run_dir.name)), str(about.get("project", ""))
     while not stop():
         try:

@@ -33,6 +33,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from eventlog.events import Event, ModelUpdateEvent, Status
+from eventlog.log.blobs import blob_file
 
 __all__ = ["CAPABILITIES", "Confirms", "Isolation", "Rewind", "RunInfo", "Sink", "is_async"]
 
@@ -79,6 +80,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         state: What this sink's `state` was when it was last confirmed, empty at first: the
             tracker's own run id and whatever else it needs to go on with the same tracker run.
         replayed: True when the events come from an earlier run's log.
+        outside_files: Whether files that events name, and that lie outside of the run's
+            directory, may be read. A replay says no unless its user does: a log may come from
+            anybody, and a tracker may be open to many.
     """
 
     run_id: str
@@ -99,18 +103,18 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     model_update: ModelUpdateEvent | None = None
     state: dict[str, Any] = {}
     replayed: bool = False
+    outside_files: bool = True
 
     def blob_path(self, sha256: str) -> Path:
         """Return where the blob with that digest lies.
 
         Raises:
-            ValueError: `sha256` is no digest, or the run has no directory.
+            ValueError: `sha256` is no digest, what lies there is not a file of the run (but a
+                link, a device, ...), or the run has no directory.
         """
-        if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-            raise ValueError(f"sha256 must be 64 hexadecimal digits, not {sha256!r}")
         if self.run_dir is None:
             raise ValueError("the run has no directory (dir=None), so it keeps no blobs")
-        return self.run_dir / "blobs" / sha256
+        return blob_file(self.run_dir, sha256)
 
 
 class Sink:

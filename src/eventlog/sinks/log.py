@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from eventlog.events import ArtifactEvent, BlobRef, Event, FigureEvent, ImageEvent, Status
 from eventlog.exceptions import RefusedError, SinkError
+from eventlog.log.blobs import BlobStore, copy_blob
 from eventlog.log.copy import LogCopy
 from eventlog.sinks.base import CAPABILITIES, RunInfo, Sink
 
 __all__ = ["LogSink"]
+
+_NO_BLOB = "file that is no blob of the run"
 
 
 class LogSink(Sink):
@@ -34,7 +36,7 @@ class LogSink(Sink):
     def __init__(self, dir: str | os.PathLike[str] | None = None) -> None:
         self._dir = None if dir is None else Path(dir).absolute()
         self._copy: LogCopy | None = None
-        self._blobs: tuple[Path, Path] | None = None
+        self._blobs: tuple[Path, BlobStore] | None = None
 
     def target(self) -> str:
         """Return the directory."""
@@ -46,7 +48,7 @@ class LogSink(Sink):
         if base is None:
             raise SinkError("a run without a directory has no place for a log; give dir=")
         if run.run_dir is not None:
-            self._blobs = (run.run_dir / "blobs", base / "blobs")
+            self._blobs = (run.run_dir, BlobStore(base))
         self._copy = LogCopy(
             base / f"rank-{run.rank}", run_id=run.run_id, project=run.project, rank=run.rank
         )
@@ -73,13 +75,11 @@ class LogSink(Sink):
     def _copy_blob(self, blob: BlobRef) -> None:
         if self._blobs is None:
             return
-        source, target = (folder / blob.sha256 for folder in self._blobs)
-        if target.exists() or not source.exists():
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{blob.sha256}.{os.getpid()}")
-        shutil.copyfile(source, temporary)
-        os.replace(temporary, target)
+        run_dir, store = self._blobs
+        try:
+            copy_blob(run_dir, blob, store)
+        except ValueError:  # the event is what it is; its file is no blob of this run
+            self.unshown = {**self.unshown, _NO_BLOB: self.unshown.get(_NO_BLOB, 0) + 1}
 
     def flush(self) -> None:
         """Bring it to the disk."""

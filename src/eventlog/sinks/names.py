@@ -9,10 +9,10 @@ keeps it: also in the next process, where the table is kept in a file.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from eventlog._paths import read_json, replace_file
 from eventlog.sinks.plain import whole_text
 
 __all__ = ["Names"]
@@ -79,15 +79,13 @@ class Names:
             if name != key or axis != "step"
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        os.replace(temporary, self._path)
+        replace_file(self._path, json.dumps(rows, indent=1) + "\n")
         self._stale = False
 
     def _load(self, path: Path) -> None:
         """Take over the table that an earlier process kept; a damaged one is as good as none."""
         try:
-            rows = json.loads(path.read_text(encoding="utf-8"))
+            rows = read_json(path)
             for row in rows:
                 axis, kind = str(row["axis"]), str(row["kind"])
                 self._put(axis, kind, str(row["key"]), str(row["name"]))

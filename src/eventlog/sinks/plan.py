@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from eventlog._config import REDACTED, plain_config
+from eventlog._paths import decode_file, replace_file
 from eventlog.cadence.frequency import FrequencyManager
 from eventlog.cadence.terms import Cadence
 from eventlog.events import Event, event_tag
@@ -47,9 +47,7 @@ def write_plan(run_dir: Path, specs: Iterable[SinkSpec]) -> list[str]:
     used = {spec.alias for spec in specs}
     specs = [*specs, *(spec for spec in former if spec.alias not in used)]
     kept = {spec.alias: _encode(spec) for spec in specs if spec.sink is None}
-    temporary = run_dir / f".{PLAN}.{os.getpid()}"
-    temporary.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, run_dir / PLAN)
+    replace_file(run_dir / PLAN, json.dumps(kept, indent=2) + "\n")
     return list(kept)
 
 
@@ -143,10 +141,10 @@ def read_plan(run_dir: Path) -> list[SinkSpec]:
     """
     path = run_dir / PLAN
     try:
-        kept = msgspec.json.decode(path.read_bytes(), type=dict[str, _Kept])
+        kept = decode_file(path, dict[str, _Kept])
     except FileNotFoundError:
         return []
-    except (msgspec.MsgspecError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise LogError(f"{path} cannot be read: {error}") from None
     try:
         return [_decode(alias, one) for alias, one in kept.items()]

@@ -34,6 +34,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from eventlog._paths import lies_below
 from eventlog.events import (
     ArtifactEvent,
     BatchEvent,
@@ -422,20 +423,29 @@ class TrackerSink(Sink):
         return None
 
     def _show_artifact(self, event: ArtifactEvent, axis: str, at: At) -> None:
-        path: Path | None
-        if event.blob is not None:
-            path = self._file_of(event.blob)
-        else:
-            path = Path(event.path)
-            if not path.exists():
-                self.count("artifact that is not there any more")
-                path = None
+        path = self._file_at(event.path) if event.blob is None else self._file_of(event.blob)
         if self.can("artifact"):
             self.artifact(event, path)
             return
         facts = {"kind": event.kind, "path": event.path, "size": event.size} | event.metadata
         text = as_json(facts)
         self._show_text(event, axis, at, f"artifact/{event.name}", text, "artifact")
+
+    def _file_at(self, name: str) -> Path | None:
+        """Return the file or folder that an event names; None where it may not be read."""
+        path = Path(name)
+        try:
+            there = path.is_file() or path.is_dir()
+        except (OSError, ValueError):  # no path, or one that may not be looked at
+            there = False
+        if not there:
+            self.count("artifact that is not there any more")
+            return None
+        run_dir = self.run.run_dir
+        if self.run.outside_files or (run_dir is not None and lies_below(run_dir, path)):
+            return path
+        self.count("artifact outside of the run's directory: only its path")
+        return None
 
     def _show_custom(self, event: Event, axis: str, at: At) -> None:
         fields = {
