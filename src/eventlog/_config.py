@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from eventlog._secrets import redact_tokens, remember_secrets
+
 __all__ = ["REDACTED", "error_text", "plain_config", "redact_text"]
 
 REDACTED = "[redacted]"
@@ -28,19 +30,14 @@ _SECRET_KEY = re.compile(rf"(?:^|{_EDGE})(?:{_SECRETS}|token)s?(?:$|{_EDGE})", r
 # "tokens" with several values are a tokenizer's
 _SECRET_GROUP = re.compile(rf"(?:^|{_EDGE})(?:{_SECRETS})s?(?:$|{_EDGE})", re.IGNORECASE)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# the shapes that providers document for theirs, and passwords in addresses
-_SECRET_TEXT = re.compile(
-    r"\b(?:sk-[A-Za-z0-9_\-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|"
-    r"github_pat_[A-Za-z0-9_]{20,}|AKIA[A-Z0-9]{16}|xox[abprs]-[A-Za-z0-9\-]{10,}|"
-    r"eyJ[A-Za-z0-9_\-]{10,2000}\.[A-Za-z0-9_\-]{10,2000}\.[A-Za-z0-9_\-]{10,})"
-)
-# with an upper bound on each repetition: a long text must not take quadratic time
+# with an upper bound on each repetition before what must follow: a long text must not take
+# quadratic time
 _SECRET_URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,30}://[^\s/:@]{0,200}):[^\s/]{1,500}@", re.I)
 
 
 def redact_text(text: str) -> str:
-    """Return a text without what looks like a token or a password in an address."""
-    return _SECRET_URL.sub(rf"\1:{REDACTED}@", _SECRET_TEXT.sub(REDACTED, text))
+    """Return a text without what looks like a token, a key or a password; see `_secrets`."""
+    return _SECRET_URL.sub(rf"\1:{REDACTED}@", redact_tokens(text, REDACTED))
 
 
 def error_text(error: BaseException) -> str:
@@ -97,9 +94,13 @@ def _key(key: Any) -> str:
 def _hidden(key: str, value: Any, path: tuple[int, ...]) -> Any:
     name = _HUMP.sub("_", key)
     if _SECRET_KEY.search(name) and issubclass(type(value), str | bytes) and value:
+        remember_secrets(value)
         return REDACTED
     plain = _plain(value, path)
-    return _masked(plain) if type(plain) in (list, dict) and _SECRET_GROUP.search(name) else plain
+    if type(plain) in (list, dict) and _SECRET_GROUP.search(name):
+        remember_secrets(plain)
+        return _masked(plain)
+    return plain
 
 
 def _masked(plain: Any) -> Any:

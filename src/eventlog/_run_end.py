@@ -8,7 +8,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from eventlog._config import redact_text
+from eventlog._config import error_text
 from eventlog.events import Status
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def status_of(
         return "finished", None
     if isinstance(error, SystemExit) and error.code in (None, 0):
         return "finished", None
-    text = redact_text(f"{type(error).__name__}: {error}"[:1000])
+    text = error_text(error)
     return ("interrupted" if _is_interruption(error) else "failed"), text
 
 

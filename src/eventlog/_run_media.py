@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from eventlog._config import plain_config
 from eventlog._media import (
     DeferredArtifact,
     DeferredFigure,
@@ -258,7 +259,7 @@ class MediaMethods:
                 kind=kind,
                 path=str(full),
                 size=full.stat().st_size if full.is_file() else 0,
-                metadata=dict(metadata or {}),
+                metadata=plain_config(metadata or {}),
                 **self._axes(step, None, options),
             )
             return (DeferredArtifact(event, self._needs_blobs()), 0) if copy else (event, 0)

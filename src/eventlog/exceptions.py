@@ -38,7 +38,16 @@ __all__ = [
 
 
 class EventlogError(Exception):
-    """The base of all exceptions of eventlog."""
+    """The base of all exceptions of eventlog.
+
+    What they say of themselves has no secrets in it: an SDK's error that they quote may show its
+    whole configuration.
+    """
+
+    def __str__(self) -> str:
+        from eventlog._config import redact_text
+
+        return redact_text(super().__str__())
 
 
 class ClosedError(EventlogError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from eventlog._config import plain_config
+from eventlog._config import error_text, plain_config
 from eventlog._names import safe_name
 from eventlog._paths import own_directory
 from eventlog.events import Event, RunStarted
@@ -100,9 +100,12 @@ class Keeper:
         """Count it, and say it once."""
         self.failures += 1
         if what not in self._said:
-            text = f"{type(error).__name__}: {error}"
             logger.warning(
-                "eventlog: the %s of sink %r cannot be kept (%s); %s", what, self._alias, text, so
+                "eventlog: the %s of sink %r cannot be kept (%s); %s",
+                what,
+                self._alias,
+                error_text(error),
+                so,
             )
         self._said.add(what)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import anyio
 
-from eventlog._config import plain_config
+from eventlog._config import plain_config, redact_text
 from eventlog._counters import Counters
 from eventlog._due import Dues
 from eventlog._meeting import Meeting, Whereabouts
@@ -225,9 +225,10 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
         self.name = name or ""
         self.config = RunConfig(values, self._tell_config)
         self.summary = RunSummary({}, self._tell_summary)
-        self._tags = _texts("tags", tags)
+        self._tags = tuple(map(redact_text, _texts("tags", tags)))
         self._group = _text("group", group)
-        self._notes = _text("notes", notes)
+        given = _text("notes", notes)
+        self._notes = None if given is None else redact_text(given)
         self._close_timeout = close_timeout
         self._counters = Counters(steps_per_epoch)
         self._thinned = 0

@@ -28,6 +28,7 @@ import msgspec
 from eventlog._config import redact_text
 from eventlog._loop import Waker
 from eventlog._paths import decode_file, replace_file
+from eventlog._secrets import remember_secrets
 from eventlog._settings import load_settings
 from eventlog._terms import DEADLINES, RETRY, Deadlines, Retry, kept_terms
 from eventlog.delivery import Delivery, Port, SinkStatistics
@@ -94,9 +95,12 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
             EventlogError: It is something else.
         """
         try:
-            return msgspec.msgpack.decode(base64.b64decode(line.strip(), validate=True), type=cls)
+            read = msgspec.msgpack.decode(base64.b64decode(line.strip(), validate=True), type=cls)
         except (ValueError, msgspec.MsgspecError, RecursionError):
             raise EventlogError("standard input has no orders of a run") from None
+        # what a sink's SDK says must not tell them
+        remember_secrets(read.options)
+        return read
 
 
 class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -400,6 +404,13 @@ class _StatusFile:
             self._failed = True
 
 
+class _Redacting(logging.Formatter):
+    """Leaves secrets out of what goes to a file in the run's directory, tracebacks included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact_text(super().format(record))
+
+
 def _wait_for_log(run_dir: Path, rank: int, seconds: float) -> Log:
     """Open a log that its writer may be about to make."""
     deadline = time.monotonic() + seconds
@@ -442,7 +453,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--token", help=argparse.SUPPRESS)
     parser.add_argument("--orders", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    output = logging.StreamHandler()
+    output.setFormatter(_Redacting("%(asctime)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[output])
     try:
         orders = _take_orders() if options.orders else None
         if options.allow and orders is None:

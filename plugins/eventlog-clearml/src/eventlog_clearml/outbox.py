@@ -121,7 +121,7 @@ def _append(path: Path, events: list[dict[str, Any]]) -> None:
     if not events:
         return
     line = msgspec.json.encode(events) + b"\n"
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
     try:
         before = os.fstat(file).st_size
         try:
