@@ -188,5 +188,5 @@ def _address(environ: Mapping[str, str]) -> str | None:
     host, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
     if not host or not port:
         return None
-    local = host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")  # noqa: S104
+    local = host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")  # noqa: S104 - compared
     return f"{host}:{port}{' on ' + socket.gethostname() if local else ''}"

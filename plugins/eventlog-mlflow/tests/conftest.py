@@ -98,7 +98,7 @@ class Server:
         deadline = time.monotonic() + 50
         while True:
             try:
-                with urllib.request.urlopen(f"{self.uri}/health", timeout=5):  # noqa: S310
+                with urllib.request.urlopen(f"{self.uri}/health", timeout=5):  # noqa: S310 - loopback
                     return
             except OSError:
                 if self._process.poll() is not None or time.monotonic() > deadline:

@@ -15,6 +15,7 @@ LONGEST_FILE = 150
 
 _ODD = re.compile(r"[^\w.\- :]")
 _ODD_IN_FILES = re.compile(r"[^A-Za-z0-9_.\- ]")
+_UP = re.compile(r"^\.\.")
 
 
 def clean_key(key: str) -> str:
@@ -40,7 +41,8 @@ def clean_file(name: str) -> str:
 def _path(name: str, odd: re.Pattern[str]) -> str:
     parts = (odd.sub("_", part).strip() for part in name.split("/"))
     kept = ["_" * len(part) if part in (".", "..") else part for part in parts if part]
-    return "/".join(kept) or "_"
+    # MLflow takes whatever begins with two dots for a way up
+    return _UP.sub("__", "/".join(kept)) or "_"
 
 
 class Tables:
