@@ -225,7 +225,7 @@ def test_the_sidecar_gets_secrets_and_keeps_none(
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "telling.py").write_text(SIDECAR)
     monkeypatch.syspath_prepend(tmp_path / "site")
-    secret = "hunter2hunter2"  # noqa: S105 - none
+    secret = "hunter2hunter2"  # noqa: S105 - invented
     sinks = {"t": {"sink": "telling:Telling", "isolate": True, "api_key": secret}}
     run = eventlog.Run("p", dir=tmp_path / "runs", sinks=sinks)
     run.step(loss=1.0)

@@ -260,9 +260,9 @@ def _strip(payload: bytes, n: int) -> bytes:
     """Return the items of a msgpack array, as they are encoded."""
     for size, mark in ((1, None), (3, 0xDC), (5, 0xDD)):
         if mark is None:
-            if payload[0] & 0xF0 == 0x90 and payload[0] & 0x0F == n:
+            if n < 16 and payload[:1] == bytes([0x90 | n]):
                 return payload[size:]
-        elif payload[0] == mark and int.from_bytes(payload[1:size], "big") == n:
+        elif payload[:1] == bytes([mark]) and int.from_bytes(payload[1:size], "big") == n:
             return payload[size:]
     raise CodecError("a payload that is no array of as many events as its header says")
 
