@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow kill soak alone lint format bench coverage clean
+.PHONY: help demo test slow kill soak fuzz audit alone lint format bench coverage clean
 
 # The first of these that runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -39,6 +39,17 @@ kill: .venv/.stamp ## kill 200 times, at random moments, and check that nothing 
 soak: .venv/.stamp ## run for 10 minutes with everything at once, and check that nothing grows
 	$(BIN)/python tests/soak/soak.py
 
+# Atheris has no build for every Python: without it hypothesis looks for as long.
+FUZZ_SECONDS ?= 60
+fuzz: .venv/.stamp ## fuzz each reader, FUZZ_SECONDS=60 each
+	$(BIN)/python -m pip install -q --group fuzz || true
+	$(BIN)/python fuzz/run.py $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+audit: .venv/.stamp ## ask a server for known faults of what is installed, and check the S rules
+	$(BIN)/python -m pip install -q --group audit
+	$(BIN)/ruff check --select S
+	$(BIN)/pip-audit --skip-editable
+
 # mypy takes each plugin by itself, as each has a tests folder of the same name.
 alone: ## test each plugin in an environment that has only that plugin: minutes, and a download each
 	set -e; for plugin in $(FITTING); do \
@@ -53,7 +64,7 @@ alone: ## test each plugin in an environment that has only that plugin: minutes,
 lint: .venv/.stamp ## check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy $(wildcard src tests examples benchmarks)
+	$(BIN)/mypy $(wildcard src tests examples benchmarks fuzz)
 	set -e; for plugin in $(PLUGINS); do $(BIN)/mypy "$$plugin"; done
 
 format: .venv/.stamp ## fix style and format

@@ -57,10 +57,33 @@ def test_logs_that_contradict_themselves_can_be_replayed_and_compacted(
 
 
 @settings(max_examples=300)
-@given(st.text(st.characters(codec="utf-8") | st.sampled_from("0123456789 .smhe/-"), max_size=40)
-       | st.lists(st.sampled_from(["10", "1.5", "steps", "epoch", "or", "s", "1h30m", "pow", "every",
-                                   "2", "9" * 400, "1e999", "½", "٣", "update", "-", "."]),
-                  max_size=7).map(" ".join))  # fmt: skip
+@given(
+    st.text(st.characters(codec="utf-8") | st.sampled_from("0123456789 .smhe/-"), max_size=40)
+    | st.lists(
+        st.sampled_from(
+            [
+                "10",
+                "1.5",
+                "steps",
+                "epoch",
+                "or",
+                "s",
+                "1h30m",
+                "pow",
+                "every",
+                "2",
+                "9" * 400,
+                "1e999",
+                "½",
+                "٣",
+                "update",
+                "-",
+                ".",
+            ]
+        ),
+        max_size=7,
+    ).map(" ".join)
+)
 @example("9" * 5000 + " steps")
 @example("1e99999999 steps")
 @example("0." + "0" * 4000 + "1 epochs")
@@ -73,17 +96,48 @@ def json_values() -> st.SearchStrategy[Any]:
     plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
     return st.recursive(
         plain,
-        lambda inner: st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["name", "every", "by_type", "options", "reduce", "types", "keys", "rate",
-                             "deadlines", "retry", "open", "first", "most", "sinks", "pid", "state",
-                             "run_id", "attempt", "nonce", "world_size", "key", "axis", "kind",
-                             "log_frequency", "mode", "frequency_type", "anchor", "x"])
-            | st.text(max_size=4),
-            inner, max_size=5,
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "name",
+                        "every",
+                        "by_type",
+                        "options",
+                        "reduce",
+                        "types",
+                        "keys",
+                        "rate",
+                        "deadlines",
+                        "retry",
+                        "open",
+                        "first",
+                        "most",
+                        "sinks",
+                        "pid",
+                        "state",
+                        "run_id",
+                        "attempt",
+                        "nonce",
+                        "world_size",
+                        "key",
+                        "axis",
+                        "kind",
+                        "log_frequency",
+                        "mode",
+                        "frequency_type",
+                        "anchor",
+                        "x",
+                    ]
+                )
+                | st.text(max_size=4),
+                inner,
+                max_size=5,
+            )
         ),
         max_leaves=12,
-    )  # fmt: skip
+    )
 
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -244,13 +298,69 @@ def test_a_replay_of_dead_letters_and_changed_checkpoints(
 
 
 WORDS = [
-    "info", "cat", "ls", "tail", "verify", "export", "replay", "compact", "plot", "sinks", "RUN",
-    "nowhere", "--rank", "0", "-1", "99999999999999999999", "--steps", "1:2", ":", "2:1", "--epochs",
-    "nan:inf", "--time", "2026-01-01:", "10000-01-01", "--type", "step", "--keys", "*", "[", "--every",
-    "10 steps", "9 x or", "--reduce", "mean", "loss=median", "--sink", "log", "nosuch", ":", "os:",
-    "--option", "log.dir=copies", "log", "=", "--start", "--speed", "nan", "0", "--json", "--patience",
-    "--dir", "copies", "-o", "x.csv", "x.nothing", "--latest", "--", "-h", "é", "\udcff", "",
-]  # fmt: skip
+    "info",
+    "cat",
+    "ls",
+    "tail",
+    "verify",
+    "export",
+    "replay",
+    "compact",
+    "plot",
+    "sinks",
+    "RUN",
+    "nowhere",
+    "--rank",
+    "0",
+    "-1",
+    "99999999999999999999",
+    "--steps",
+    "1:2",
+    ":",
+    "2:1",
+    "--epochs",
+    "nan:inf",
+    "--time",
+    "2026-01-01:",
+    "10000-01-01",
+    "--type",
+    "step",
+    "--keys",
+    "*",
+    "[",
+    "--every",
+    "10 steps",
+    "9 x or",
+    "--reduce",
+    "mean",
+    "loss=median",
+    "--sink",
+    "log",
+    "nosuch",
+    ":",
+    "os:",
+    "--option",
+    "log.dir=copies",
+    "log",
+    "=",
+    "--start",
+    "--speed",
+    "nan",
+    "0",
+    "--json",
+    "--patience",
+    "--dir",
+    "copies",
+    "-o",
+    "x.csv",
+    "x.nothing",
+    "--latest",
+    "--",
+    "-h",
+    "é",
+    "\udcff",
+    "",
+]
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
