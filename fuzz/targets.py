@@ -59,6 +59,7 @@ from eventlog.log.records import (
     encode_record,
     unpack,
 )
+from eventlog.log.source import TailCache
 from eventlog.ranks import read_order
 from eventlog.sidecar import Orders, read_status
 from eventlog.sinks.names import Names
@@ -373,8 +374,15 @@ def manifests(data: bytes) -> None:
         find_runs(base)
         with contextlib.suppress(EventlogError):
             for spec in read_plan(run_dir):
-                Subscription(None, types=spec.types, every=spec.every,  # type: ignore[arg-type]
-                             reduce=spec.reduce, keys=spec.keys)  # fmt: skip
+                # as `plan_ports` makes them, which takes any error for one of that sink
+                with contextlib.suppress(TypeError, ValueError, LookupError, AttributeError):
+                    Subscription(
+                        TailCache(10, 10),
+                        types=spec.types,
+                        every=spec.every,
+                        reduce=spec.reduce,
+                        keys=spec.keys,
+                    )
 
 
 def orders(data: bytes) -> None:

@@ -105,9 +105,13 @@ def _read(path: Path) -> Settings:
         content: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise EventlogError(f"{path} is no TOML: {error}") from None
+    except RecursionError:
+        raise EventlogError(f"{path} is nested too deeply") from None
     where = str(path)
-    if not whole or "eventlog" in content.get("tool", {}):
-        content = content.get("tool", {}).get("eventlog", {})
+    tools = content.get("tool")
+    sections = tools if isinstance(tools, dict) else {}
+    if not whole or "eventlog" in sections:
+        content = sections.get("eventlog", {})
         where = f"{path}, [tool.eventlog]"
     try:
         found = msgspec.convert(content, Settings)

@@ -192,6 +192,7 @@ def test_any_json_in_a_file_beside_a_log(data: bytes) -> None:
 @example(text="a = " + "[" * 100_000)
 @example(text="[tool.eventlog]\na = " + "{a = " * 20_000)
 @example(text="tool = 1")
+@example(text="tool = 1 # [tool.eventlog")
 @example(text="[tool.eventlog]\nsinks = {x = {sink = 'log', every = 'x'}}")
 @example(text="[[tool.eventlog]]\n")
 @example(text="tool.eventlog = [tool.eventlog, 1]")
