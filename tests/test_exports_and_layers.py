@@ -18,6 +18,7 @@ LAYERS = (
         "_paths",
         "_platform",
         "_secrets",
+        "_visible",
         "_wake",
         "_weight",
         "_config",

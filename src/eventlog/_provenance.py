@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from eventlog._paths import read_small
 
 __all__ = ["git_commit", "provenance"]
 
 _PACKAGES = ("torch", "numpy", "jax", "tensorflow", "transformers", "lightning", "accelerate",
              "datasets", "sklearn")  # fmt: skip
+
+
+_REF = re.compile(r"refs/[^\x00-\x20\x7f~^:?*\\\[]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 def provenance() -> dict[str, Any]:
@@ -62,25 +69,37 @@ def git_commit(directory: Path) -> str | None:
 
 def _linked_head(link: Path) -> str | None:
     """Return the commit of a worktree or a submodule: its ``.git`` is a file that points to it."""
-    text = link.read_text().strip()
+    text = _text(link)
     if not text.startswith("gitdir: "):
         return None
     git = link.parent / text[8:]
     common = git / "commondir"
-    return _head(git, git / common.read_text().strip() if common.is_file() else git)
+    return _head(git, git / _text(common) if common.is_file() else git)
 
 
 def _head(git: Path, common: Path) -> str | None:
-    head = (git / "HEAD").read_text().strip()
+    head = _text(git / "HEAD")
     if not head.startswith("ref: "):
-        return head or None
+        return _commit(head)
     ref = head[5:]
+    # it becomes a path: of whoever made the repository
+    if not _REF.fullmatch(ref) or ".." in ref:
+        return None
     for directory in (git, common):
         if (directory / ref).is_file():
-            return (directory / ref).read_text().strip()
+            return _commit(_text(directory / ref))
     packed = common / "packed-refs"
     if packed.is_file():
-        for line in packed.read_text().splitlines():
+        for line in _text(packed).splitlines():
             if line.endswith(f" {ref}"):
-                return line.split(" ", 1)[0]
+                return _commit(line.split(" ", 1)[0])
     return None
+
+
+def _text(path: Path) -> str:
+    return read_small(path).decode().strip()
+
+
+def _commit(text: str) -> str | None:
+    """Return a commit; what else there may be in a file is not for the log."""
+    return text if _COMMIT.fullmatch(text) else None

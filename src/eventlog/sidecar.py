@@ -31,6 +31,7 @@ from eventlog._paths import decode_file, replace_file
 from eventlog._secrets import remember_secrets
 from eventlog._settings import load_settings
 from eventlog._terms import DEADLINES, RETRY, Deadlines, Retry, kept_terms
+from eventlog._visible import visible
 from eventlog.delivery import Delivery, Port, SinkStatistics
 from eventlog.exceptions import EventlogError, SinkError
 from eventlog.keeping import DeadLetters, Keeper
@@ -196,8 +197,8 @@ def _check_allowed(spec: SinkSpec, orders: Orders) -> None:
     allowed = {*orders.allowed, *os.environ.get(ALLOW, "").split(",")}
     if ":" in spec.name and spec.name not in allowed:
         raise SinkError(
-            f"the run's {PLAN} names the code {spec.name!r}, which is imported only if you say so: "
-            f"--allow {spec.name}, or {ALLOW}={spec.name}"
+            f"the run's {PLAN} names code, which is imported only if you say so: "
+            f"--allow {visible(spec.name)}, or the same in {ALLOW}"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from eventlog.cli.arguments import JsonOption, RankOption, RunArgument
-from eventlog.cli.outcome import FOUND_WRONG, reported
+from eventlog.cli.outcome import FOUND_WRONG, reported, say
 from eventlog.cli.output import quantity, write_json
 from eventlog.cli.runs import choose_run, ranks_of
 from eventlog.log.seal import Compacted, compact_log
@@ -42,11 +42,11 @@ def compact(
         for one in compact_log(log.directory, codec.value):
             done.append(one)
             if not json:
-                typer.echo(f"{one.path}: {_said(one)}")
+                say(f"{one.path}: {_said(one)}")
     if json:
         write_json([one._asdict() | {"path": str(one.path)} for one in done])
     elif len(done) > 1:
-        typer.echo(f"in all: {_sizes(sum(c.before for c in done), sum(c.after for c in done))}")
+        say(f"in all: {_sizes(sum(c.before for c in done), sum(c.after for c in done))}")
     if any((one.skipped or "").startswith(_WRONG) for one in done):
         raise typer.Exit(FOUND_WRONG)
 

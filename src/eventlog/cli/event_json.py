@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from eventlog._visible import escaped_json
 from eventlog.cli.output import strict_json
 from eventlog.events import Event, UnknownEvent, event_tag
 
@@ -68,10 +69,10 @@ def json_line(event: Event, *, strict: bool = False, ascii_only: bool = False) -
     """
     record = event_record(event)
     if not ascii_only and _is_simple(record):
-        return _simple.encode(record).decode()
+        return escaped_json(_simple.encode(record).decode())
     if strict:
         record = strict_json(record)
-    return _encoder(strict, ascii_only).encode(record)
+    return escaped_json(_encoder(strict, ascii_only).encode(record))
 
 
 def _is_simple(record: dict[str, Any]) -> bool:

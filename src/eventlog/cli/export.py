@@ -28,7 +28,7 @@ from eventlog.cli.arguments import (
     TypeOption,
     parse_reduce,
 )
-from eventlog.cli.outcome import FOUND_WRONG, note, reported
+from eventlog.cli.outcome import FOUND_WRONG, note, reported, say
 from eventlog.cli.output import quantity
 from eventlog.cli.runs import open_run
 from eventlog.cli.table_files import FORMATS, open_table
@@ -91,7 +91,7 @@ def export(
         for chunk in chunks:
             table.write(chunk)
             rows += len(chunk["step"])
-    typer.echo(f"{output}: {rows:,} rows, {quantity(output.stat().st_size)}")
+    say(f"{output}: {rows:,} rows, {quantity(output.stat().st_size)}")
     if source.damage:
         note(f"{len(source.damage)} part(s) of the log cannot be read; see: eventlog verify {run}")
         raise typer.Exit(FOUND_WRONG)

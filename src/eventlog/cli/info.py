@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from eventlog._visible import visible
 from eventlog.cli.arguments import JsonOption, RankOption, RunArgument
 from eventlog.cli.outcome import FOUND_WRONG, note, one_line, reported
 from eventlog.cli.output import (
@@ -70,7 +71,7 @@ def _show(
     console = Terminal()
     table = Table.grid(padding=(0, 2))
     for name, text in _lines(log, about, summary, types):
-        table.add_row(Text(name, style="bold"), Text(text, overflow="fold"))
+        table.add_row(Text(visible(name), style="bold"), Text(visible(text), overflow="fold"))
     console.print(table)
     if places:
         console.print()

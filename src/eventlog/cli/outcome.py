@@ -11,9 +11,10 @@ from typing import ParamSpec
 
 import typer
 
+from eventlog._visible import visible
 from eventlog.exceptions import CodecError, EventlogError
 
-__all__ = ["FOUND_WRONG", "INTERRUPTED", "OK", "USAGE", "note", "one_line", "reported"]
+__all__ = ["FOUND_WRONG", "INTERRUPTED", "OK", "USAGE", "note", "one_line", "reported", "say"]
 
 OK = 0
 FOUND_WRONG = 1
@@ -25,7 +26,12 @@ P = ParamSpec("P")
 
 def note(text: str) -> None:
     """Say something that is no result."""
-    typer.echo(f"eventlog: {text}", err=True)
+    typer.echo(visible(f"eventlog: {text}"), err=True)
+
+
+def say(text: str) -> None:
+    """Say a result, in which there may be what a log says."""
+    typer.echo(visible(text))
 
 
 def one_line(error: BaseException) -> str:

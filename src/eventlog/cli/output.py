@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from eventlog._visible import escaped_json, visible
+
 __all__ = [
     "Terminal",
     "duration",
@@ -58,14 +60,14 @@ def write_table(
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     console.print(table)
 
 
 def write_json(value: Any) -> None:
     """Write one JSON document that every parser takes."""
-    json.dump(strict_json(value), sys.stdout, indent=2, ensure_ascii=not is_unicode(sys.stdout))
-    sys.stdout.write("\n")
+    text = json.dumps(strict_json(value), indent=2, ensure_ascii=not is_unicode(sys.stdout))
+    sys.stdout.write(escaped_json(text) + "\n")
 
 
 def strict_json(value: Any) -> Any:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-import typer
 
 from eventlog import _platform
-from eventlog.cli.outcome import note, one_line
+from eventlog.cli.outcome import note, one_line, say
 from eventlog.cli.places import Place, is_held, places_of
 from eventlog.cli.runs import find_runs, ranks_of
 from eventlog.exceptions import EventlogError
@@ -81,7 +80,7 @@ def deliver_pending(
             note(f"{log.run_dir}: {type(error).__name__}: {one_line(error)}")
             whole = False
     if not delivered and whole:
-        typer.echo(f"{path}: nothing to deliver")
+        say(f"{path}: nothing to deliver")
     return whole
 
 
@@ -189,7 +188,7 @@ def _say(log: Log, alias: str, report: SinkReport | None) -> bool:
     dead, lost = counts.get("dead", 0), counts.get("lost", 0)
     whole = report is not None and report.state == "closed" and not dead and not lost
     left = last_valid_seq(log.directory) - counts.get("position", 0)
-    typer.echo(
+    say(
         f"{log.run_dir}: {alias}: {'complete' if whole else 'incomplete'}, "
         f"{counts.get('delivered', 0):,} events"
         + (f", {counts['filtered']:,} left out by the cadence or a filter"

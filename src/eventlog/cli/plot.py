@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from eventlog._visible import visible
 from eventlog.cli.arguments import RankOption, RunArgument
-from eventlog.cli.outcome import note, reported
+from eventlog.cli.outcome import note, reported, say
 from eventlog.cli.output import Terminal
 from eventlog.cli.runs import manifest, open_run
 from eventlog.cli.series import Axis, Metrics, read_metrics
@@ -56,7 +57,7 @@ def plot(
         from eventlog.cli.figure import save_figure
 
         save_figure(_at_most(metrics, _MOST_PANELS), output, title)
-        typer.echo(str(output))
+        say(str(output))
     if terminal or output is None:
         _show(_at_most(metrics, _MOST_CHARTS), title)
 
@@ -78,10 +79,10 @@ def _show(metrics: Metrics, title: str) -> None:
 
     console: Console = Terminal()
     width = console.width if console.is_terminal else _PIPE_WIDTH
-    console.print(Text(title, style="bold underline"))
+    console.print(Text(visible(title), style="bold underline"))
     console.print()
     console.print(charts(metrics, width))
     if metrics.updates:
         said = ", ".join(f"{u.kind} at {u.x:g}" for u in metrics.updates[:_MOST_CHARTS])
         more = ", ..." if len(metrics.updates) > _MOST_CHARTS else ""
-        console.print(Text(f"┊ model updates: {said}{more}", style="magenta"))
+        console.print(Text(visible(f"┊ model updates: {said}{more}"), style="magenta"))

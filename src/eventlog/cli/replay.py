@@ -26,7 +26,7 @@ from eventlog.cli.arguments import (
     parse_steps,
     parse_time,
 )
-from eventlog.cli.outcome import FOUND_WRONG, INTERRUPTED, note, reported
+from eventlog.cli.outcome import FOUND_WRONG, INTERRUPTED, note, reported, say
 from eventlog.cli.output import Terminal, duration
 from eventlog.cli.runs import open_run
 from eventlog.clock import monotonic_ns
@@ -222,7 +222,7 @@ def _say(report: ReplayReport) -> None:
     for alias, sink in report.sinks.items():
         whole = sink.state == "closed" and not sink.dead and not sink.lost
         where = report.urls.get(alias)
-        typer.echo(
+        say(
             f"{alias}: {'complete' if whole else 'incomplete'}, {sink.delivered:,} events"
             + (f", {sink.filtered:,} left out by the cadence or a filter" if sink.filtered else "")
             + (f", {sink.dead:,} refused" if sink.dead else "")

@@ -14,7 +14,7 @@ import typer
 from eventlog._names import safe_name
 from eventlog._paths import open_regular
 from eventlog.cli.arguments import JsonOption, RankOption, RunArgument
-from eventlog.cli.outcome import FOUND_WRONG, reported
+from eventlog.cli.outcome import FOUND_WRONG, reported, say
 from eventlog.cli.output import quantity, write_json
 from eventlog.cli.runs import choose_run, ranks_of
 from eventlog.codec import decode_events
@@ -176,20 +176,20 @@ def _blobs(event: Event) -> Iterator[BlobRef]:
 
 
 def _say(log: Log, result: Verified) -> None:
-    typer.echo(
+    say(
         f"{log.directory}: {result.events:,} events, {quantity(result.bytes)}"
         + (f", {result.blobs} blobs" if result.blobs else "")
         + (" read, all is well" if not (result.damage or result.missing) else " read")
     )
     for damage in result.damage:
-        typer.echo(
+        say(
             f"  damaged: {damage.path.name}, {damage.length:,} bytes from {damage.offset:,} on: "
             f"{damage.reason}"
         )
     for first, end in result.missing:
-        typer.echo(f"  missing: {end - first:,} events, seq {first} to {end - 1}")
+        say(f"  missing: {end - first:,} events, seq {first} to {end - 1}")
     if result.growing:
-        typer.echo(f"  being written: {result.growing:,} bytes at the end; the run goes on")
+        say(f"  being written: {result.growing:,} bytes at the end; the run goes on")
 
 
 def _document(log: Log, result: Verified) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Any
 
+from eventlog._visible import visible
 from eventlog.events import (
     ArtifactEvent,
     BatchEvent,
@@ -107,7 +108,7 @@ class ConsoleSink(Sink):
                 self.unshown[reason] = self.unshown.get(reason, 0) + 1
 
     def _line(self, event: Event) -> str:
-        line = format_event(event)
+        line = visible(format_event(event))
         style = _style(event) if self._color else ""
         return f"{style}{line}{_RESET}" if style else line
 
