@@ -1,4 +1,4 @@
-"""A text in a log does nothing to the terminal that it is shown on, and nothing to what reads JSON."""
+"""A text in a log does nothing to a terminal that it is shown on, nor to what reads JSON."""
 
 import json
 from pathlib import Path

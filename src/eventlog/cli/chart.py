@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from eventlog._visible import visible
 from eventlog.cli.series import Metrics, Series, Update, envelope
 from eventlog.sinks.console import format_value
 
@@ -66,7 +67,7 @@ def charts(metrics: Metrics, width: int, rows: int = 8) -> Table:
 
 def chart(series: Series, updates: Sequence[Update], width: int, rows: int) -> Text:
     """Return one metric as lines of text."""
-    head = Text.assemble((series.key, "bold"), "  ", (format_value(series.last), _LINE))
+    head = Text.assemble((visible(series.key), "bold"), "  ", (format_value(series.last), _LINE))
     if series.nonfinite:
         head.append(f"  {len(series.nonfinite):,} not finite", "yellow")
     columns = max(8, width - _LABEL - 2)
@@ -84,7 +85,7 @@ def chart(series: Series, updates: Sequence[Update], width: int, rows: int) -> T
         lines.append(Text.assemble((f"{label:>{_LABEL}} {edge}", _FRAME), canvas.row(row)))
     begin, end = format_value(left), format_value(right)
     gap = columns - len(begin) - len(end)
-    name = f"{series.axis:^{max(0, gap)}}"
+    name = f"{visible(series.axis):^{max(0, gap)}}"
     lines.append(Text(f"{'':{_LABEL}} └{'─' * columns}", style=_FRAME))
     lines.append(Text(f"{'':{_LABEL}}  {begin}{name}{end}", style=_FRAME))
     return Text("\n", no_wrap=True).join(lines)
