@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow kill soak fuzz audit alone lint format bench coverage clean
+.PHONY: help demo test slow kill faults soak fuzz audit alone lint format bench coverage clean
 
 # The first of these that runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -49,6 +49,9 @@ audit: .venv/.stamp ## ask a server for known faults of what is installed, and c
 	$(BIN)/python -m pip install -q --group audit
 	$(BIN)/ruff check --select S
 	$(BIN)/pip-audit --skip-editable
+
+faults: .venv/.stamp ## run the whole fault matrix, and write docs/fault-matrix.md: a quarter of an hour
+	$(BIN)/python -m tests.faults.matrix --write
 
 # mypy takes each plugin by itself, as each has a tests folder of the same name.
 alone: ## test each plugin in an environment that has only that plugin: minutes, and a download each

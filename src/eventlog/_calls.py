@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from eventlog._care import Meter
 from eventlog._loop import in_asyncio
 from eventlog._terms import Deadlines
 from eventlog.exceptions import SinkError, SinkTimeoutError
-from eventlog.sinks._thread import SinkThread
+from eventlog.sinks._thread import SinkThread, is_users_own
 from eventlog.sinks.base import Sink, is_async
 
 __all__ = ["SinkCalls"]
@@ -77,11 +77,16 @@ async def _guarded(function: Callable[[], Any]) -> None:
     except SystemExit as error:
         raise SinkError(f"the sink raised SystemExit({error.code!r})") from error
     except KeyboardInterrupt as error:
-        if threading.current_thread() is threading.main_thread():
-            raise  # the user's own
+        if is_users_own(error) and not _is_spared():
+            raise
         raise SinkError("the sink raised KeyboardInterrupt") from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task() if in_asyncio() else None
         if task is not None and task.cancelling():
             raise
         raise SinkError("the sink raised a cancellation of its own") from error
+
+
+def _is_spared() -> bool:
+    """Whether a Ctrl-C comes to the tasks of this loop as a cancellation, never as itself."""
+    return in_asyncio() and signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -17,9 +17,10 @@ from eventlog._supervisor import Supervisor
 from eventlog._wake import Wake
 from eventlog.delivery import Deadlines, Delivery, Port, Retry, SinkStatistics
 from eventlog.events import Status
-from eventlog.exceptions import SinkLoadError
+from eventlog.exceptions import SinkLoadError, SinkTimeoutError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.recorder import Recorder, rank_directory, sink_directory
+from eventlog.sinks._thread import call_apart
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.registry import load_sink_class
 from eventlog.sinks.select import SinkSpec, unready
@@ -74,30 +75,40 @@ class SinkMethods:
         raise NotImplementedError
 
     def _make_sinks(
-        self, specs: list[SinkSpec], *, on_disk: bool
+        self, specs: list[SinkSpec], *, on_disk: bool, deadline: float
     ) -> tuple[list[tuple[SinkSpec, Sink]], list[str]]:
         """Make the sinks that run here; return the aliases of those that do not, too."""
         made: list[tuple[SinkSpec, Sink]] = []
         isolated: list[str] = []
         for spec in specs:
+            what = f"sink {spec.alias!r}: to import and make it"
             try:
-                if not self._is_isolated(spec):
-                    made.append((spec, spec.make()))
-                elif on_disk and spec.sink is None:
-                    if spec.isolate is None:  # its class is here: a mistake in its options is said
-                        spec.make()
-                    isolated.append(spec.alias)
-                elif spec.isolate is None:
-                    made.append((spec, spec.make()))
-                else:
-                    raise ValueError(
-                        f"sink {spec.alias!r} cannot be isolated: that takes a sink given by name "
-                        "and a run with a directory"
-                    )
-                _say_what_is_missing(spec)
-            except SinkLoadError as error:
+                sink = call_apart(partial(self._make_sink, spec, on_disk), what, deadline)
+            except (SinkLoadError, SinkTimeoutError) as error:
                 self._fail(spec.alias, error)
+                continue
+            if sink is None:
+                isolated.append(spec.alias)
+            else:
+                made.append((spec, sink))
         return made, isolated
+
+    def _make_sink(self, spec: SinkSpec, on_disk: bool) -> Sink | None:
+        """Make a sink; return None for one that is made in another process.
+
+        Raises:
+            SinkError, ValueError: It cannot be had.
+        """
+        isolated = self._is_isolated(spec)
+        if isolated and spec.isolate and not (on_disk and spec.sink is None):
+            raise ValueError(
+                f"sink {spec.alias!r} cannot be isolated: that takes a sink given by name "
+                "and a run with a directory"
+            )
+        # also where only its class wants to be isolated: a mistake in its options is said
+        sink = None if isolated and spec.isolate else spec.make()
+        _say_what_is_missing(spec)
+        return None if isolated and on_disk and spec.sink is None else sink
 
     def _aliases(self) -> list[str]:
         isolated = () if self._supervisor is None else self._supervisor.aliases

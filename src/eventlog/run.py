@@ -250,7 +250,7 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
         )
         self._skipped |= elsewhere
         # before anything is made on disk: a sink that cannot be had must leave nothing behind
-        made, isolated = self._make_sinks(here, on_disk=base is not None)
+        made, isolated = self._make_sinks(here, on_disk=base is not None, deadline=deadlines.open)
         if retain == "delivered" and not specs:
             raise ValueError(
                 "retain='delivered' needs a sink: without one nothing is delivered, and all would "

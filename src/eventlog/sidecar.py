@@ -38,7 +38,8 @@ from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.archive import Log, open_log
 from eventlog.log.follow import FollowSource
 from eventlog.recorder import rank_directory, sink_directory
-from eventlog.sinks.base import RunInfo
+from eventlog.sinks._thread import SinkThread
+from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.plan import PLAN, read_plan
 from eventlog.sinks.select import SinkSpec
 from eventlog.subscription import Subscription
@@ -142,50 +143,22 @@ def read_status(run_dir: Path, rank: int) -> SidecarStatus | None:
         return None
 
 
-def plan_ports(
-    log: Log,
-    source: FollowSource,
-    aliases: Collection[str] | None = None,
-    *,
-    attempt: int | None = None,
-    orders: Orders,
-) -> tuple[list[Port], dict[str, str]]:
-    """Make the ports of a run's kept sinks, which go on from their checkpoints.
-
-    Args:
-        log: The run's.
-        source: Where events come from, and how the run ended.
-        aliases: Which sinks; all that were kept when None.
-        attempt: The one that events belong to which are not in the log yet.
-        orders: The sinks' further options, and what they are granted.
-
-    Returns:
-        The ports, and what is wrong with the sinks that cannot be made.
+def _kept_specs(log: Log, aliases: Collection[str] | None) -> list[SinkSpec]:
+    """Return those of a run's kept sinks that are to be delivered to.
 
     Raises:
         LogError: What was kept cannot be read.
         EventlogError: An alias is none that was kept.
     """
-    ports: list[Port] = []
-    failed: dict[str, str] = {}
     kept = read_plan(log.run_dir)
     known = [spec.alias for spec in kept]
     for alias in aliases or ():
         if alias not in known:
             have = ", ".join(known) or "none"
             raise EventlogError(f"{alias!r} is no sink in {log.run_dir / PLAN}; it has: {have}")
-    for spec in kept:
-        if aliases is None and log.rank and spec.ranks != "all":
-            continue
-        if aliases is not None and spec.alias not in aliases:
-            continue
-        try:
-            _check_allowed(spec, orders)
-            whole = msgspec.structs.replace(spec, options=_options_of(spec, orders))
-            ports.append(_port(log, source, whole, attempt, orders))
-        except Exception as error:  # a sink of anybody's, and a plan that may be edited by hand
-            failed[spec.alias] = redact_text(str(error)) or type(error).__name__
-    return ports, failed
+    if aliases is None:
+        return [spec for spec in kept if not log.rank or spec.ranks == "all"]
+    return [spec for spec in kept if spec.alias in aliases]
 
 
 def _check_allowed(spec: SinkSpec, orders: Orders) -> None:
@@ -220,10 +193,31 @@ def _options_of(spec: SinkSpec, orders: Orders) -> dict[str, Any]:
     return (spec.options or {}) | {name: said[name] for name in lacking} | given
 
 
+async def _make(spec: SinkSpec, orders: Orders) -> Sink:
+    """Import and make a sink, on a thread: one that hangs is to hold up none but itself.
+
+    Raises:
+        Exception: It cannot be made.
+    """
+    _check_allowed(spec, orders)
+    whole = msgspec.structs.replace(spec, options=_options_of(spec, orders))
+    what = f"sink {spec.alias!r}: to import and make it"
+    thread = SinkThread(spec.alias)
+    try:
+        return await thread.call(whole.make, what, orders.deadlines.open)
+    finally:
+        thread.stop()
+
+
 def _port(
-    log: Log, source: FollowSource, spec: SinkSpec, attempt: int | None, orders: Orders
+    log: Log,
+    source: FollowSource,
+    spec: SinkSpec,
+    sink: Sink,
+    attempt: int | None,
+    orders: Orders,
 ) -> Port:
-    sink = spec.make()
+    """Make the port of a sink, which goes on from its checkpoint."""
     subscription = Subscription(
         source,
         types=spec.types,
@@ -313,18 +307,31 @@ async def deliver_plan(
     lives = None if follow else lambda: False
     source = FollowSource(log.directory, writer_lives=lives, parent=parent, attempt=attempt)
     source.look()
-    ports, failed = plan_ports(log, source, aliases, attempt=attempt, orders=orders)
-    delivery = Delivery(source)
-    for port in ports:
+    specs = _kept_specs(log, aliases)
+    ports: list[Port] = []
+    failed: dict[str, str] = {}
+
+    async def deliver_to(spec: SinkSpec) -> None:
+        try:
+            sink = await _make(spec, orders)
+            port = _port(log, source, spec, sink, attempt, orders)
+        except Exception as error:  # a sink of anybody's, and a plan that may be edited by hand
+            failed[spec.alias] = redact_text(str(error)) or type(error).__name__
+            logger.error("eventlog: sink %r: %s", spec.alias, failed[spec.alias])
+            return
+        ports.append(port)
+        delivery = Delivery(source)
         delivery.add(port)
-    for alias, problem in failed.items():
-        logger.error("eventlog: sink %r: %s", alias, problem)
+        await delivery.run()
+
     say = _Reporter(ports, failed, report)
     async with anyio.create_task_group() as group:
         group.start_soon(source.watch)
         group.start_soon(say.run)
         group.start_soon(_limit, source, linger, group.cancel_scope)
-        await delivery.run()
+        async with anyio.create_task_group() as deliveries:
+            for spec in specs:
+                deliveries.start_soon(deliver_to, spec)
         group.cancel_scope.cancel()
     say.now()
     taken = {port.alias: port.statistics() for port in ports}
@@ -355,9 +362,7 @@ class _Reporter:
         report: Callable[[dict[str, SinkReport]], None] | None,
     ) -> None:
         self._ports = ports
-        self._failed = {
-            alias: SinkReport(state="failed", error=problem) for alias, problem in failed.items()
-        }
+        self._failed = failed
         self._report = report
         self._last: dict[str, SinkReport] | None = None
         self._said_at = 0.0
@@ -365,7 +370,10 @@ class _Reporter:
     def now(self) -> None:
         if self._report is None:
             return
-        reports = dict(self._failed)
+        reports = {
+            alias: SinkReport(state="failed", error=problem)
+            for alias, problem in self._failed.items()
+        }
         for port in self._ports:
             reports[port.alias] = SinkReport(
                 state=port.state,

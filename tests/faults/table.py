@@ -16,29 +16,34 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "fault-matrix.md"
 _HEAD = """\
 # The fault matrix
 
-What becomes of a sink that fails, for each way to fail, each call that it fails in, each place where it runs, and each way in which
-the training process ends. `make faults` runs every cell with real processes and signals, compares what it finds with what is
-stated here, and writes this page anew if all of it agrees; `make test` runs a part of them, and checks that this page says what
-is stated.
+What becomes of a sink that fails, for each way to fail, each call that it fails in, each place where
+it runs, and each way in which the training process ends. `make faults` runs every cell with real
+processes and signals, compares what it finds with what is stated here, and writes this page anew
+if all of it agrees. `make test` runs a part of them, and checks that this page says what is stated.
 
 In **every** cell:
 
 - training computes what it computes without a log;
-- the process ends by itself, with its own exit code, within `close_timeout` (where the sink ends the process: with the sink's);
+- the process ends by itself, with its own exit code, within `close_timeout` (where the sink ends
+  the process, with the sink's);
 - no process is left;
-- emitted = written + dropped + queued, and for each sink read = delivered + filtered + dead + in flight;
-- the log has what was emitted, in order, and after a kill all but the last 50 ms;
-- the other sinks, in the same process and in the sidecar, have everything then, or after one `eventlog replay --pending`, each event
-  once;
-- after the broken sink was mended, and one `eventlog replay --pending`, it has each event at least once, or its dead letters have it.
+- emitted = written + dropped + queued, and for each sink
+  read = delivered + filtered + dead + in flight;
+- the log has what was emitted, in order; after a kill, all but the last 50 ms;
+- the other sinks, in the same process and in the sidecar, have everything by then, or after one
+  `eventlog replay --pending`, each event once;
+- once the broken sink is mended, it has each event at least once, or its dead letters have it, after
+  one `eventlog replay --pending` at most.
 
 What differs is how the broken sink gets there:
 
 """
 
 _MIDDLE = """
-The calls have deadlines (`Deadlines`) that the sinks called late and hanging pass. Sinks are called on a thread and in the loop by
-turns. A process that is killed closes no sink, so that nothing goes wrong there in `close`.
+Deadlines (`Deadlines`) are such that a sink that is called late here, or that never returns, passes
+them, and the others do not. Sinks are called on a thread and in the loop by turns. A process that
+is killed closes no sink, so that nothing goes wrong in `close` there. A sink that logs to the
+current run finds none in the sidecar.
 """
 
 

@@ -140,7 +140,7 @@ def run_cell(cell: Cell, directory: Path, number: int) -> Trial:
 
 
 def _seconds(cell: Cell) -> float:
-    return 1.6 if cell.fault == "late" else 0.1
+    return 3.2 if cell.fault == "late" else 0.1
 
 
 def _options(trial: Trial) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _options(trial: Trial) -> dict[str, Any]:
         "run_id": trial.run_id,
         "end": cell.end,
         "sinks": sinks,
-        "deadline": 1.0 if cell.fault in SLOW else 20.0,
+        "deadline": 2.5 if cell.fault in SLOW else 20.0,
         "close_timeout": 1.5 if endless else 30.0,
         "struck": str(trial.switches / STRUCK),
         # what is wrong with close() does not show before the end
@@ -181,7 +181,7 @@ def _attend(trial: Trial, process: subprocess.Popen[bytes]) -> None:
     cell = trial.cell
     since = time.monotonic()
     deadline = since + PATIENCE
-    rest = b""
+    rest, ended = b"", False
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
@@ -198,10 +198,11 @@ def _attend(trial: Trial, process: subprocess.Popen[bytes]) -> None:
             if "ready" in trial.said and not trial.signalled:
                 trial.signalled = True
                 process.send_signal(_SIGNALS[cell.end])
-            if trial.signalled or (cell.end not in SIGNALS and "result" in trial.said):
-                if deadline == since + PATIENCE:
-                    since = time.monotonic()
-                    deadline = since + trial.closing + GRACE
+            ending = trial.signalled or (cell.end not in SIGNALS and "result" in trial.said)
+            if ending and not ended:
+                ended = True
+                since = time.monotonic()
+                deadline = since + trial.closing + GRACE
     trial.code = process.wait(max(0.1, deadline - time.monotonic()))
     trial.seconds = time.monotonic() - since
 
@@ -309,4 +310,3 @@ def own_codes(cell: Cell) -> set[int]:
         "sigterm": {-signal.SIGTERM},
         "kill -9": {-signal.SIGKILL},
     }[cell.end]
-

@@ -1,8 +1,12 @@
-"""The thread of a synchronous sink: everything that touches its SDK happens there."""
+"""The thread of a synchronous sink: everything that touches its SDK happens there.
+
+And whose an error is, that a sink raises, and how long it may take to be made.
+"""
 
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -12,9 +16,18 @@ import anyio
 from eventlog._loop import Waker
 from eventlog.exceptions import SinkError, SinkTimeoutError
 
-__all__ = ["SinkThread"]
+__all__ = ["SinkThread", "call_apart", "is_users_own"]
 
 T = TypeVar("T")
+
+
+def is_users_own(error: BaseException) -> bool:
+    """Whether an error that came out of a sink's code is the user's: a Ctrl-C, not a failure.
+
+    Only the main thread is interrupted by one.
+    """
+    on_main = threading.current_thread() is threading.main_thread()
+    return isinstance(error, KeyboardInterrupt) and on_main
 
 
 class _Call:
@@ -82,3 +95,38 @@ class SinkThread:
     def stop(self) -> None:
         """Let the thread end once it has done what it was given."""
         self._calls.put(None)
+
+
+def call_apart(function: Callable[[], T], what: str, deadline: float) -> T:
+    """Run `function` on a daemon thread while this one waits: for what may never return.
+
+    Args:
+        function: Takes no arguments.
+        what: For the error: what takes so long.
+        deadline: Seconds.
+
+    Raises:
+        SinkTimeoutError: It took longer; the thread is left behind.
+        Exception: What `function` raised; anything worse comes as a `SinkError`.
+    """
+    if _is_importing():
+        # the other thread might wait for the very module that this one is about to load
+        return function()
+    finished = threading.Event()
+    call = _Call(function, finished.set)
+    threading.Thread(target=call.run, name="eventlog-make", daemon=True).start()
+    if not finished.wait(min(deadline, threading.TIMEOUT_MAX)):
+        raise SinkTimeoutError(f"{what} took longer than {deadline:g} s")
+    if call.error is not None:
+        raise call.error
+    return cast(T, call.result)
+
+
+def _is_importing() -> bool:
+    """Whether this thread is in the middle of an import."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+    return False

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from eventlog._version import __version__
 from eventlog.exceptions import SinkLoadError, SinkNotFoundError
+from eventlog.sinks._thread import is_users_own
 from eventlog.sinks.base import Sink
 
 __all__ = ["BUILT_IN", "GROUP", "KNOWN", "SinkEntry", "available_sinks", "load_sink_class"]
@@ -107,7 +108,9 @@ def load_sink_class(name: str) -> type[Sink]:
     own = name not in entries
     try:
         kind = point.load()
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_users_own(error):
+            raise
         problem = f"does not load: {type(error).__name__}: {error}"
         if own:
             raise SinkLoadError(f"sink {name!r} {problem}") from error

@@ -17,6 +17,7 @@ from eventlog.cadence.terms import Cadence
 from eventlog.cadence.text import CadenceError
 from eventlog.cadence.window import Reduce
 from eventlog.exceptions import SinkError, SinkLoadError
+from eventlog.sinks._thread import is_users_own
 from eventlog.sinks.base import Sink
 from eventlog.sinks.callback import callback_sink
 from eventlog.sinks.registry import BUILT_IN, available_sinks, load_sink_class
@@ -85,7 +86,9 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
             ) from error
         except ValueError as error:
             raise SinkError(f"sink {self.alias!r}: {error}") from error
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if is_users_own(error):
+                raise
             raise SinkLoadError(
                 f"sink {self.alias!r} cannot be made: {type(error).__name__}: {error}"
             ) from error
@@ -155,7 +158,9 @@ def unready(spec: SinkSpec) -> str | None:
         return load_sink_class(spec.name).unready(spec.options or {})
     except SinkError as error:
         return str(error)
-    except Exception as error:  # a plugin of anybody's
+    except BaseException as error:  # a plugin of anybody's
+        if is_users_own(error):
+            raise
         return f"{type(error).__name__}: {error}"
 
 

@@ -17,6 +17,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -28,7 +29,6 @@ import anyio
 
 from eventlog.events import Event, Status
 from eventlog.exceptions import RefusedError, UnavailableError
-from eventlog.run import current_run
 from eventlog.sinks.base import CAPABILITIES, Confirms, RunInfo, Sink
 from eventlog.testing.sinks import Method
 
@@ -107,7 +107,16 @@ def strike(fault: str, seconds: float = 10.0) -> None:
         time.sleep(seconds)
     if fault == "leak":
         _leaked.append(b"\1" * _LEAK)
-    if fault == "log" and (run := current_run()) is not None:
+    if fault == "log":
+        _log_to_current_run()
+
+
+def _log_to_current_run() -> None:
+    """Log something to the run that is open in this process, if there is one."""
+    # a process that has a run has imported it
+    module = sys.modules.get("eventlog.run")
+    run = None if module is None else module.current_run()
+    if run is not None:
         run.log(echo=1.0)
 
 
