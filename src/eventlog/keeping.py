@@ -18,6 +18,7 @@ from eventlog.log.checkpoint import Checkpoint, CheckpointFile, checkpoint_path
 from eventlog.log.copy import LogCopy
 from eventlog.log.files import FileReader
 from eventlog.recorder import rank_directory
+from eventlog.sinks._thread import call_own
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.subscription import Mark
 
@@ -52,7 +53,7 @@ class Keeper:
 
     def __init__(self, directory: Path, alias: str, sink: Sink, scope: str = "") -> None:
         self._alias = alias
-        self._target = f"{scope} {sink.target()}".strip()
+        self._target = f"{scope} {call_own(sink.target)}".strip()
         self._file = CheckpointFile(checkpoint_path(directory, alias, self._target))
         self._forgotten = False
         kept = self._file.load()
@@ -79,7 +80,7 @@ class Keeper:
             done: Whether the sink was closed after everything was delivered.
         """
         try:
-            self._state = _plain(state())
+            self._state = _plain(call_own(state))
         except Exception as error:
             self._fail("state", error, "another process may not find its way back to it")
         try:

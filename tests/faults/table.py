@@ -16,10 +16,11 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "fault-matrix.md"
 _HEAD = """\
 # The fault matrix
 
-What becomes of a sink that fails, for each way to fail, each call that it fails in, each place where
-it runs, and each way in which the training process ends. `make faults` runs every cell with real
-processes and signals, compares what it finds with what is stated here, and writes this page anew
-if all of it agrees. `make test` runs a part of them, and checks that this page says what is stated.
+What becomes of a sink that fails, for each way to fail, each call that it fails in, each place
+where it runs, and each way in which the training process ends. `make faults` runs every cell with
+real processes and signals, compares what it finds with what is stated here, and writes this page
+anew if all of it agrees. `make test` runs a part of them, and checks that this page says what is
+stated.
 
 In **every** cell:
 
@@ -32,8 +33,8 @@ In **every** cell:
 - the log has what was emitted, in order; after a kill, all but the last 50 ms;
 - the other sinks, in the same process and in the sidecar, have everything by then, or after one
   `eventlog replay --pending`, each event once;
-- once the broken sink is mended, it has each event at least once, or its dead letters have it, after
-  one `eventlog replay --pending` at most.
+- once the broken sink is mended, it has each event at least once, or its dead letters have it,
+  after one `eventlog replay --pending` at most.
 
 What differs is how the broken sink gets there:
 

@@ -16,7 +16,7 @@ import anyio
 from eventlog._loop import Waker
 from eventlog.exceptions import SinkError, SinkTimeoutError
 
-__all__ = ["SinkThread", "call_apart", "is_users_own"]
+__all__ = ["SinkThread", "call_apart", "call_own", "is_users_own"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,23 @@ def is_users_own(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and on_main
 
 
+def call_own(function: Callable[[], T]) -> T:
+    """Call a sink's code; what it raises must end no thread, no task and no program.
+
+    Raises:
+        Exception: What `function` raised; anything worse comes as a `SinkError`.
+        KeyboardInterrupt: It was the user's.
+    """
+    try:
+        return function()
+    except Exception:
+        raise
+    except BaseException as error:
+        if is_users_own(error):
+            raise
+        raise SinkError(f"the sink raised {type(error).__name__}: {error}") from error
+
+
 class _Call:
     def __init__(self, function: Callable[[], Any], done: Callable[[], None]) -> None:
         self.function = function
@@ -40,13 +57,9 @@ class _Call:
 
     def run(self) -> None:
         try:
-            self.result = self.function()
+            self.result = call_own(self.function)
         except Exception as error:
             self.error = error
-        except BaseException as error:
-            # a SystemExit, or a cancellation, of the sink's own must end no thread and no task
-            self.error = SinkError(f"the sink raised {type(error).__name__}: {error}")
-            self.error.__cause__ = error
         self.finished = True
         self.done()
 

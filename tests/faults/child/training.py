@@ -67,6 +67,8 @@ def main(options: dict[str, Any]) -> None:
     from eventlog.delivery import Deadlines, Retry
 
     end = options["end"]
+    # a shell has its background jobs ignore it, and so what they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     runs: list[Any] = []
     if end == "sigterm, asked for":
 
