@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import base64
 import logging
+import math
 import os
 import sys
 import time
@@ -30,6 +31,7 @@ from eventlog._loop import Waker
 from eventlog._paths import decode_file, replace_file
 from eventlog._secrets import remember_secrets
 from eventlog._settings import load_settings
+from eventlog._standstill import Standstill
 from eventlog._terms import DEADLINES, RETRY, Deadlines, Retry, kept_terms
 from eventlog._visible import visible
 from eventlog.delivery import Delivery, Port, SinkStatistics
@@ -61,7 +63,8 @@ REPORT_EVERY = 0.1
 REPORT_ANYWAY = 1.0
 ALLOW = "EVENTLOG_ALLOW"
 """The environment variable that names, with commas, the sinks' code that may be imported."""
-
+MARGIN = 5.0
+"""Seconds that a loop may be held up beside what its sinks are granted."""
 BROKEN = 70
 """Exit code after a fault of ours: it is worth another try."""
 INTERRUPTED = 130
@@ -280,6 +283,7 @@ async def deliver_plan(
     linger: float = LINGER,
     orders: Orders | None = None,
     report: Callable[[dict[str, SinkReport]], None] | None = None,
+    stuck: Callable[[], None] | None = None,
 ) -> dict[str, SinkStatistics]:
     """Deliver a run's log to its kept sinks, from their checkpoints on, until it ends.
 
@@ -293,6 +297,8 @@ async def deliver_plan(
         orders: The sinks' further options, and what they are granted; by default what the run
             granted them.
         report: Told how the sinks are, when that changes.
+        stuck: Called on a thread when a sink has blocked the loop for longer than any call may
+            take.
 
     Returns:
         What each sink took; one that could not be made took nothing and has failed.
@@ -329,6 +335,8 @@ async def deliver_plan(
         group.start_soon(source.watch)
         group.start_soon(say.run)
         group.start_soon(_limit, source, linger, group.cancel_scope)
+        if stuck is not None:
+            group.start_soon(Standstill(_longest(orders.deadlines), stuck).watch)
         async with anyio.create_task_group() as deliveries:
             for spec in specs:
                 deliveries.start_soon(deliver_to, spec)
@@ -338,6 +346,12 @@ async def deliver_plan(
     for alias, problem in failed.items():
         taken[alias] = SinkStatistics(state="failed", error=problem)
     return taken
+
+
+def _longest(deadlines: Deadlines) -> float:
+    """Return the seconds after which a call that is not over will not be any more."""
+    terms = (deadlines.open, deadlines.write, deadlines.flush, deadlines.close)
+    return max((term for term in terms if math.isfinite(term)), default=DEADLINES.open) + MARGIN
 
 
 async def _limit(source: FollowSource, linger: float, scope: anyio.CancelScope) -> None:
@@ -484,6 +498,7 @@ def main(arguments: list[str] | None = None) -> int:
                 linger=options.linger,
                 orders=orders,
                 report=status.write,
+                stuck=_end_stuck,
             )
         )
     except EventlogError as error:
@@ -496,6 +511,12 @@ def main(arguments: list[str] | None = None) -> int:
         logger.exception("eventlog: the sidecar failed")
         return BROKEN
     return 0 if all(s.state == "closed" for s in statistics.values()) else 1
+
+
+def _end_stuck() -> None:
+    """End a process whose loop does not turn: nothing else in it could, and it would stay."""
+    logger.error("eventlog: the sidecar is ended: an async sink blocks its loop, and so all others")
+    os._exit(BROKEN)
 
 
 def _take_orders() -> Orders:

@@ -15,6 +15,7 @@ from eventlog.cli.arguments import JsonOption
 from eventlog.cli.outcome import FOUND_WRONG, one_line, reported
 from eventlog.cli.output import write_json, write_table
 from eventlog.exceptions import EventlogError
+from eventlog.sinks._thread import is_users_own
 from eventlog.sinks.base import CAPABILITIES
 from eventlog.sinks.registry import (
     BUILT_IN,
@@ -107,7 +108,9 @@ def _row(entry: SinkEntry, check: bool, settings: Settings) -> _Row:
         target = "" if entry.name in BUILT_IN else spec.make().target()
     except EventlogError as error:
         return row._replace(state=f"broken: {one_line(error)}")
-    except (Exception, SystemExit) as error:  # of a plugin of anybody's, or of its SDK
+    except BaseException as error:  # of a plugin of anybody's, or of its SDK
+        if is_users_own(error):
+            raise
         return row._replace(state=f"broken: {type(error).__name__}: {one_line(error)}")
     if entry.name not in BUILT_IN:
         # what is neither a path nor an address tells of nothing but the run's own directory
