@@ -29,7 +29,15 @@ from eventlog.testing.faults import EXIT_CODE, REFUSED, STRUCK, taken
 from .cells import DEADLY, KILLED, Cell, Course, Dead, Outcome, all_cells, stated
 from .child.training import STEPS, compute
 from .table import PAGE, page
-from .trial import PROJECT, Trial, is_whole, own_codes, replay_pending, run_cell
+from .trial import (
+    PROJECT,
+    Trial,
+    is_endless,
+    own_codes,
+    replay_pending,
+    run_cell,
+    whole_sinks,
+)
 
 Place = tuple[int, int]
 """An event's attempt and seq."""
@@ -54,7 +62,9 @@ def try_cells(cells: Iterable[Cell], directory: Path) -> list[str]:
             trials.append(run_cell(cell, directory, number))
         except AssertionError as error:
             problems.append(f"{cell.name}: {error}")
-    done = replay_pending(directory, trials) if (directory / PROJECT).exists() else None
+    done = None
+    if trials and (directory / PROJECT).exists():
+        done = replay_pending(directory, trials)
     refused = False
     for trial in trials:
         try:
@@ -102,10 +112,20 @@ def observe(trial: Trial) -> Outcome:
     if died and not list_segments(trial.run_dir / "rank-0"):
         return Outcome(Course.DIES)  # before the writer's first turn
     events = _check_log(trial)
-    for alias in ("good", "beside")[: 1 + (cell.place == "sidecar")]:
+    _check_others(trial, events)
+    return Outcome(Course.DIES if died else _course(trial), _dead(trial, events))
+
+
+def _check_others(trial: Trial, events: list[Place]) -> None:
+    """Check that the sinks beside the broken one have everything, once, and when they have it."""
+    cell = trial.cell
+    for alias in ("good", "beside")[: 1 + (cell.place == "sidecar")] if events else ():
         copied = [(e.attempt, e.seq) for e in open_log(trial.run_dir / alias).events()]
         assert copied == events, f"the sink {alias} has {len(copied)} of {len(events)} events"
-    return Outcome(Course.DIES if died else _course(trial), _dead(trial, events))
+    if "end" in trial.said and not is_endless(cell):
+        assert "good" in trial.whole, "the sink good has not had everything at the end"
+    if cell.place == "sidecar" and cell.fault not in DEADLY:
+        assert "beside" in trial.whole, "the sink beside has not had everything at the end"
 
 
 def _died(trial: Trial) -> bool:
@@ -150,7 +170,7 @@ def _check_log(trial: Trial) -> list[Place]:
 
 def _dead(trial: Trial, events: list[Place]) -> Dead:
     """Check that each event is with the broken sink, or set aside; return what is set aside."""
-    assert is_whole(trial), "incomplete after the replay"
+    assert "broken" in whole_sinks(trial), "incomplete after the replay"
     took = set(taken(trial.sink_dir))
     letters = trial.run_dir / "dead" / "broken"
     dead = {(e.attempt, e.seq) for e in open_log(letters).events()} if letters.exists() else set()
@@ -165,10 +185,10 @@ def _dead(trial: Trial, events: list[Place]) -> Dead:
 
 
 def _course(trial: Trial) -> Course:
-    if trial.whole:
+    if "broken" in trial.whole:
         return Course.COMPLETE
     if trial.lingered:
-        assert trial.whole_mended, "incomplete after it was mended"
+        assert "broken" in trial.whole_mended, "incomplete after it was mended"
         return Course.MENDED
     if trial.cell.place == "process" and trial.cell.end in KILLED:
         return Course.CUT
@@ -183,7 +203,8 @@ def _course(trial: Trial) -> Course:
         return Course.UNLOADED
     # what it is like in the sidecar is in a field of its own there
     retries = report.get("statistics", report)["retries"]
-    return Course.TRIED if retries <= 2 else Course.WAITED
+    assert retries >= 2, f"given up, and nobody knows why: {report}"
+    return Course.TRIED if retries == 2 else Course.WAITED
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -197,6 +218,8 @@ def main(arguments: Sequence[str]) -> int:
     first, _, of = options.part.partition("/")
     chosen = list(all_cells())[int(first) - 1 :: int(of)]
     cells = [cell for cell in chosen if options.only in cell.name]
+    if not cells:
+        parser.error(f"no cell has {options.only!r} in its name")
     groups = [cells[at : at + GROUP] for at in range(0, len(cells), GROUP)]
     begun = time.monotonic()
 

@@ -31,8 +31,8 @@ In **every** cell:
 - emitted = written + dropped + queued, and for each sink
   read = delivered + filtered + dead + in flight;
 - the log has what was emitted, in order; after a kill, all but the last 50 ms;
-- the other sinks, in the same process and in the sidecar, have everything by then, or after one
-  `eventlog replay --pending`, each event once;
+- the other sinks, in the same process and in the sidecar, have each event once: by then, where the
+  run was closed and there was time, or else after one `eventlog replay --pending`;
 - once the broken sink is mended, it has each event at least once, or its dead letters have it,
   after one `eventlog replay --pending` at most.
 

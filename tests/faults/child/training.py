@@ -84,7 +84,7 @@ def main(options: dict[str, Any]) -> None:
         dir=options["dir"],
         run_id=options["run_id"],
         sinks=options["sinks"],
-        deadlines=Deadlines(*[options["deadline"]] * 4),
+        deadlines=Deadlines(**options["deadlines"]),
         retry=Retry(first=0.05, most=0.2),
         close_timeout=options["close_timeout"],
     )
