@@ -30,7 +30,6 @@ from .cells import DEADLY, KILLED, Cell, Course, Dead, Outcome, all_cells, state
 from .child.training import STEPS, compute
 from .table import PAGE, page
 from .trial import (
-    PROJECT,
     Trial,
     is_endless,
     own_codes,
@@ -63,7 +62,8 @@ def try_cells(cells: Iterable[Cell], directory: Path) -> list[str]:
         except AssertionError as error:
             problems.append(f"{cell.name}: {error}")
     done = None
-    if trials and (directory / PROJECT).exists():
+    # a process that dies at once may leave no log, and nothing to be replayed
+    if any(list_segments(trial.run_dir / "rank-0") for trial in trials):
         done = replay_pending(directory, trials)
     refused = False
     for trial in trials:
