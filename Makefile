@@ -33,8 +33,9 @@ test: .venv/.stamp ## run the tests of the core and of the plugins, but the slow
 slow: .venv/.stamp ## run the slow tests: long models, 20,000 bit flips
 	$(BIN)/python -m pytest -m slow --timeout 1800
 
-kill: .venv/.stamp ## kill 200 times, at random moments, and check that nothing is lost
+kill: .venv/.stamp ## kill 500 times, at random moments, and check that nothing is lost: an hour
 	EVENTLOG_KILLS=200 $(BIN)/python -m pytest -s tests/kill/test_kill.py
+	EVENTLOG_KILLS=100 $(BIN)/python -m pytest -s tests/faults/test_kill_real.py
 
 soak: .venv/.stamp ## run for 10 minutes with everything at once, and check that nothing grows
 	$(BIN)/python tests/soak/soak.py

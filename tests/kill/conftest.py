@@ -48,7 +48,14 @@ def is_gone(pid: int) -> bool:
 class Trainer:
     """One process that trains: one attempt of a run."""
 
-    def __init__(self, directory: Path, number: int, resume: str | None, isolate: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        number: int,
+        resume: str | None,
+        isolate: bool,
+        sinks: dict[str, Any] | None = None,
+    ) -> None:
         progress = directory / f"progress-{number}"
         progress.write_bytes(bytes(ROOM))
         with progress.open("r+b") as file:
@@ -59,6 +66,7 @@ class Trainer:
             "progress": str(progress),
             "resume": resume,
             "isolate": isolate,
+            "sinks": sinks,
             "segment_bytes": 200_000,
         }
         self.number = number
@@ -143,11 +151,11 @@ class Processes:
         self.trainers: list[Trainer] = []
         self.seen: set[int] = set()
 
-    def start(self, *, isolate: bool) -> Trainer:
-        """Start the next attempt."""
+    def start(self, *, isolate: bool, sinks: dict[str, Any] | None = None) -> Trainer:
+        """Start the next attempt, with the sinks of ``child/trainer.py`` or with others."""
         number = len(self.trainers)
         resume = self.run_dir.name if self.has_run else None
-        trainer = Trainer(self.directory, number, resume, isolate)
+        trainer = Trainer(self.directory, number, resume, isolate, sinks)
         self.trainers.append(trainer)
         return trainer
 

@@ -20,7 +20,8 @@ run = Run(
     resume=options["resume"],
     close_timeout=60,
     segment_bytes=options["segment_bytes"],
-    sinks={
+    sinks=options["sinks"]
+    or {
         "copy": {"sink": "log", "isolate": isolate},
         "slow": {"sink": "slow_sink:SlowSink", "isolate": isolate},
         "mean": {"sink": "log", "isolate": isolate, "every": "7 steps", "reduce": "mean"},

@@ -60,7 +60,7 @@ class TensorBoardSink(Sink):
 
     name: ClassVar[str] = "tensorboard"
     capabilities: ClassVar[frozenset[str]] = CAPABILITIES - {"custom"}
-    confirms: ClassVar[Confirms] = "flush"
+    confirms: ClassVar[Confirms] = "write"
     rewind: ClassVar[Rewind] = "purge"
     isolation: ClassVar[Isolation] = "process"
     requires: ClassVar[tuple[str, ...]] = ("google_crc32c", "tensorboard")
