@@ -42,13 +42,18 @@ def mlflow_server(folder: Path, template: Path) -> Any:
 class Shown:
     """What MLflow has, read by its own client.
 
+    Args:
+        uri: Of the server or the store.
+        experiment: Its name; None for all.
+
     Attributes:
         runs: The runs with points in them.
         empty: The runs without any.
         points: Over all runs.
+        values: Of the points.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, experiment: str | None = None) -> None:
         from eventlog_mlflow.sdk import calls, let_go
 
         self.runs: list[Any] = []
@@ -60,7 +65,11 @@ class Shown:
             from mlflow import MlflowClient
 
             client = MlflowClient(uri)
-            experiments = [e.experiment_id for e in client.search_experiments()]
+            experiments = [
+                found.experiment_id
+                for found in client.search_experiments()
+                if experiment in (None, found.name)
+            ]
             for run in client.search_runs(experiments):
                 (self.runs if run.data.metrics else self.empty).append(run)
                 for key in run.data.metrics:
