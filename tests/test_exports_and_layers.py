@@ -28,7 +28,7 @@ LAYERS = (
     ),
     ("events", "_rejections"),
     ("_values", "_device", "codec", "cadence"),
-    ("_counters", "_loop", "log.layout", "log.records", "log.blobs", "log.inbox"),
+    ("_counters", "_loop", "log.layout", "log.records", "log.disk", "log.blobs", "log.inbox"),
     ("_media", "log.source", "log.segment_reader", "log.index", "log.files", "log.segments"),
 )
 """The lowest layers, from below: a module imports from layers below its own, or its own."""

@@ -16,6 +16,7 @@ from eventlog.events import Event, RunStarted
 from eventlog.exceptions import LogError
 from eventlog.log.checkpoint import Checkpoint, CheckpointFile, checkpoint_path
 from eventlog.log.copy import LogCopy
+from eventlog.log.disk import OS_FILES, Files
 from eventlog.log.files import FileReader
 from eventlog.recorder import rank_directory
 from eventlog.sinks._thread import call_own
@@ -42,6 +43,7 @@ class Keeper:
         alias: Of the sink.
         sink: Says what it writes to.
         scope: What the sink is fed with there, if not with the run as it goes on.
+        files: The system calls.
 
     Attributes:
         failures: How often something could not be kept.
@@ -51,10 +53,18 @@ class Keeper:
         OSError: The checkpoint cannot be read.
     """
 
-    def __init__(self, directory: Path, alias: str, sink: Sink, scope: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        alias: str,
+        sink: Sink,
+        scope: str = "",
+        *,
+        files: Files = OS_FILES,
+    ) -> None:
         self._alias = alias
         self._target = f"{scope} {call_own(sink.target)}".strip()
-        self._file = CheckpointFile(checkpoint_path(directory, alias, self._target))
+        self._file = CheckpointFile(checkpoint_path(directory, alias, self._target), files)
         self._forgotten = False
         kept = self._file.load()
         self._state: dict[str, Any] = {} if kept is None else kept.sink
@@ -139,18 +149,27 @@ class DeadLetters:
         run_dir: The run's directory; the log lies in ``dead/<alias>`` below it.
         alias: Of the sink.
         run_id, project, rank: Of the run.
+        files: The system calls.
 
     Attributes:
         run: What the sink was told of its run: who replays the log is told so as well.
     """
 
     def __init__(
-        self, run_dir: Path, alias: str, *, run_id: str, project: str = "", rank: int = 0
+        self,
+        run_dir: Path,
+        alias: str,
+        *,
+        run_id: str,
+        project: str = "",
+        rank: int = 0,
+        files: Files = OS_FILES,
     ) -> None:
         self._run_dir = run_dir
         self.directory = run_dir / "dead" / safe_name(alias)
         self._identity = {"run_id": run_id, "project": project}
         self._rank = rank
+        self._files = files
         self._copy: LogCopy | None = None
         self.run: RunInfo | None = None
 
@@ -163,7 +182,7 @@ class DeadLetters:
         directory = rank_directory(self.directory, self._rank)
         if self._copy is None:
             own_directory(self._run_dir, "dead", self.directory.name, directory.name)
-            self._copy = LogCopy(directory, rank=self._rank, **self._identity)
+            self._copy = LogCopy(directory, rank=self._rank, files=self._files, **self._identity)
             if self.run is not None:
                 self._copy.latch(_started(self.run))
         # after a crash a batch comes again, of which some were set aside

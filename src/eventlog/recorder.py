@@ -28,12 +28,12 @@ from eventlog.events import BatchEvent, EpochEvent, Event, StepEvent
 from eventlog.exceptions import CodecError, LogError
 from eventlog.log.blobs import BlobStore
 from eventlog.log.checkpoint import highest_seq
+from eventlog.log.disk import OS_FILES, Files
 from eventlog.log.files import last_valid_seq
 from eventlog.log.inbox import Inbox
 from eventlog.log.layout import Content
 from eventlog.log.live import LiveSource
 from eventlog.log.segment_reader import Segment, latched_events, list_segments
-from eventlog.log.segments import OS_FILES, Files
 from eventlog.log.source import TailCache
 from eventlog.log.writer import SEGMENT_BYTES, LogWriter, Writer
 
@@ -119,7 +119,7 @@ class Recorder:
                 if self._held is not None:
                     self._held.release()
                 raise LogError(f"cannot open a log in {directory}: {error}") from error
-            self.blobs = BlobStore(run_dir)
+            self.blobs = BlobStore(run_dir, files)
         self.attempt = last_attempt + 1 if attempt is None else attempt
         if run_dir is not None:
             log = LogWriter(
@@ -134,6 +134,7 @@ class Recorder:
             )
             log.moved = self._lock_again
             log.removed = self._is_unlocked
+            log.before_sync = self._sync_blobs
         self._log = log
         self.writer = Writer(
             self.inbox,
@@ -175,6 +176,10 @@ class Recorder:
                 self._lock(old.path.parent)
             if self._held is not old:
                 old.release()
+
+    def _sync_blobs(self) -> None:
+        if self.blobs is not None:
+            self.blobs.sync()
 
     @property
     def foreign(self) -> bool:

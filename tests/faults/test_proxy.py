@@ -146,8 +146,16 @@ def check(server: Any, training: Training, steps: int) -> None:
     assert shown.runs[0].info.status == "FINISHED"
 
 
-@pytest.mark.parametrize("isolate", [False, True], ids=["in the process", "in the sidecar"])
-@pytest.mark.parametrize("fault", get_args(Fault))
+def cases() -> Iterator[Any]:
+    """Each fault in both places; half of them with the slow tests, as each takes seconds."""
+    for number, fault in enumerate(get_args(Fault)):
+        for isolate in (False, True):
+            marks = [] if isolate == bool(number % 2) else [pytest.mark.slow]
+            place = "sidecar" if isolate else "process"
+            yield pytest.param(fault, isolate, id=f"{fault} in the {place}", marks=marks)
+
+
+@pytest.mark.parametrize(("fault", "isolate"), list(cases()))
 def test_a_network_that_fails_costs_time_and_no_points(
     server: Any, proxy: Proxy, train: Callable[..., Training], fault: Fault, isolate: bool
 ) -> None:
@@ -158,7 +166,9 @@ def test_a_network_that_fails_costs_time_and_no_points(
     assert training.ask("steps(100)") == 100
     down = training.until(lambda s: proxy.met or s["error"])
     assert training.ask("steps(100)") == 200
-    assert down["delivered"] == 0
+    # where an answer is cut behind its status, the tracker has taken the batch and said so
+    sure = fault != "cut"
+    assert not (sure and down["delivered"])
     proxy.heal()
     training.until(lambda s: s["delivered"] == 201)
 
@@ -166,10 +176,10 @@ def test_a_network_that_fails_costs_time_and_no_points(
     assert training.ask("steps(100)") == 300
     training.until(lambda s: proxy.met or s["error"])
     assert training.ask("steps(100)") == 400
-    training.until(lambda s: s["delivered"] == 201)
+    assert not sure or training.ask("statistics()")["delivered"] == 201
     report = training.ask(f"close({CLOSE_SECONDS})")
     assert report["written"]
-    assert not report["complete"]
+    assert not (sure and report["complete"])
     assert report["seconds"] < CLOSE_SECONDS + GRACE
     training.end()
 
@@ -181,7 +191,13 @@ def test_a_network_that_fails_costs_time_and_no_points(
     check(server, training, 400)
 
 
-@pytest.mark.parametrize("isolate", [False, True], ids=["in the process", "in the sidecar"])
+@pytest.mark.parametrize(
+    "isolate",
+    [
+        pytest.param(False, id="in the process", marks=pytest.mark.slow),
+        pytest.param(True, id="in the sidecar"),
+    ],
+)
 def test_a_server_that_stops_and_comes_back(
     server: Any, train: Callable[..., Training], isolate: bool
 ) -> None:

@@ -15,7 +15,7 @@ import eventlog
 from eventlog.events import Event, StepEvent
 from eventlog.exceptions import LogError, RefusedError
 from eventlog.log.copy import LogCopy
-from eventlog.log.segments import OsFiles
+from eventlog.log.disk import OsFiles
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.log import LogSink
 

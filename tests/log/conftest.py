@@ -10,9 +10,9 @@ import pytest
 
 from eventlog.events import Event, StepEvent
 from eventlog.log import open_log
+from eventlog.log.disk import OsFiles
 from eventlog.log.files import FileReader
 from eventlog.log.segment_reader import Damage, list_segments
-from eventlog.log.segments import OsFiles
 from eventlog.log.stored import StoredSource
 from eventlog.log.writer import WriterStatistics
 from eventlog.recorder import Recorder

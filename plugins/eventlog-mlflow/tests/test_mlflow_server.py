@@ -292,6 +292,29 @@ def test_what_a_server_says(
         assert found == (None if retry_after is None else pytest.approx(retry_after, abs=5))
 
 
+def test_an_answer_that_is_cut_amid_its_headers_refuses_nothing(opened: Opener) -> None:
+    """A 404 with neither a body nor its length is not all that a server said: it may pass."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                with client:
+                    client.recv(65536)
+                    client.sendall(b"HTTP/1.1 404 NOT FOUND\r\nserver: uvicorn\r\n")
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    try:
+        with pytest.raises(UnavailableError):
+            opened(tracking_uri=f"http://127.0.0.1:{listener.getsockname()[1]}")
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
 def test_requests_are_small_enough(server: Any, opened: Opener) -> None:
     """Long names in long batches stay below what MLflow takes in one request."""
     sink = opened(RunInfo(run_id="long", project="long"), tracking_uri=server.uri)

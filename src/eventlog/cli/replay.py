@@ -191,7 +191,7 @@ def _replay(
     run: Path,
     rank: int | None,
     sinks: dict[str, dict[str, Any] | None],
-    options: ReplayOptions,
+    options: dict[str, Any],
 ) -> None:
     from eventlog import _replay as replays
 

@@ -10,17 +10,22 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 import stat
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 
 from eventlog._paths import open_regular, own_directory
 from eventlog.events import BlobRef
+from eventlog.log.disk import OS_FILES, Files, write_all
 
 __all__ = ["BlobStore", "blob_file", "copy_blob"]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
 _REDUCED = "reduced"
+_REMEMBERED = 10_000
 
 
 def blob_file(run_dir: Path, sha256: str) -> Path:
@@ -62,7 +67,7 @@ def copy_blob(run_dir: Path, blob: BlobRef, target: BlobStore) -> None:
         OSError: It cannot be read or written.
     """
     source = blob_file(run_dir, blob.sha256)
-    if not (target.directory / blob.sha256).exists() and source.exists():
+    if not target.wrote(blob.sha256) and source.exists():
         target.put_file(source, blob.mime, expected=blob.sha256)
 
 
@@ -70,11 +75,20 @@ class BlobStore:
     """The ``blobs`` directory of a run.
 
     A blob is written under a temporary name and renamed, so that whoever finds its name finds all
-    of it; the event that names it is written after that.
+    of it, unless the machine stopped meanwhile; the event that names it is written after that, and
+    synced after `sync`.
+
+    Args:
+        run_dir: The run's directory.
+        files: The system calls.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, files: Files = OS_FILES) -> None:
         self.directory = run_dir / "blobs"
+        self._files = files
+        self._unsynced: deque[Path] = deque()
+        self._doubtful: set[Path] = set()
+        self._wrote: set[str] = set()
 
     def put(self, data: bytes, mime: str) -> BlobRef:
         """Keep some bytes.
@@ -84,11 +98,10 @@ class BlobStore:
         """
         digest = hashlib.sha256(data).hexdigest()
         path = self.directory / digest
-        if not path.exists():
+        if not self.wrote(digest):
             with self._temporary() as (temporary, fd):
-                with open(fd, "wb") as file:
-                    file.write(data)
-                os.replace(temporary, path)
+                write_all(self._files, fd, data)
+                self._name(temporary, path)
         return BlobRef(sha256=digest, size=len(data), mime=mime)
 
     def put_file(self, source: Path, mime: str, expected: str | None = None) -> BlobRef:
@@ -105,29 +118,88 @@ class BlobStore:
         """
         digest = hashlib.sha256()
         opened = source if expected is None else open_regular(source)
+        size = 0
         with open(opened, "rb") as file, self._temporary() as (temporary, fd):
-            with open(fd, "wb") as copy:
-                while chunk := file.read(_PIECE):
-                    digest.update(chunk)
-                    copy.write(chunk)
-                size = copy.tell()
-                with contextlib.suppress(OSError):
-                    _take_rights(file.fileno(), copy.fileno())
+            while chunk := file.read(_PIECE):
+                digest.update(chunk)
+                write_all(self._files, fd, chunk)
+                size += len(chunk)
             if expected is not None and digest.hexdigest() != expected:
                 raise ValueError(f"the blob {expected} is not what its name says")
+            with contextlib.suppress(OSError):
+                _take_rights(file.fileno(), fd)
             path = self.directory / digest.hexdigest()
-            os.replace(temporary, path)
+            self._name(temporary, path)
         return BlobRef(sha256=path.name, size=size, mime=mime)
 
+    def wrote(self, digest: str) -> bool:
+        """Whether this store wrote a blob, and it is still there.
+
+        One that another process left may never have been synced, or only its name may be left of
+        it after a loss of power: it is written again.
+        """
+        return digest in self._wrote and (self.directory / digest).exists()
+
+    def sync(self) -> None:
+        """Bring what was kept so far to the disk.
+
+        What a sync may have lost is written again, from what can still be read.
+
+        Raises:
+            OSError: Some of it may not be there; the next call tries these again.
+        """
+        waiting = [self._unsynced.popleft() for _ in range(len(self._unsynced))]
+        failed: OSError | None = None
+        for at, path in enumerate(waiting):
+            try:
+                self._sync(path)
+            except FileNotFoundError:  # removed, with the run's directory or by hand
+                continue
+            except OSError as error:
+                failed = error
+                self._unsynced.extend(waiting[at:])
+                break
+        if waiting:
+            self._files.sync_directory(self.directory)
+        if failed is not None:
+            raise failed
+
+    def _sync(self, path: Path) -> None:
+        if path not in self._doubtful:
+            try:
+                self._files.sync_file(path)
+                return
+            except FileNotFoundError:
+                raise
+            except OSError:
+                # the kernel has forgotten which pages it could not write: asked again it says yes
+                self._doubtful.add(path)
+        with path.open("rb") as file, self._temporary() as (temporary, copy):
+            while chunk := file.read(_PIECE):
+                write_all(self._files, copy, chunk)
+            self._files.fdatasync(copy)
+            with contextlib.suppress(OSError):
+                shutil.copymode(path, temporary)
+            self._files.replace(temporary, path)
+        self._doubtful.discard(path)
+
+    def _name(self, temporary: Path, path: Path) -> None:
+        self._files.replace(temporary, path)
+        self._unsynced.append(path)
+        if len(self._wrote) >= _REMEMBERED:
+            self._wrote.clear()
+        self._wrote.add(path.name)
+
     @contextlib.contextmanager
-    def _temporary(self):  # type: ignore[no-untyped-def]
+    def _temporary(self) -> Iterator[tuple[Path, int]]:
         own_directory(self.directory.parent, self.directory.name)
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / f".{os.getpid()}-{os.urandom(8).hex()}"
-        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        fd = self._files.create(path)
         try:
             yield path, fd
         finally:
+            self._files.close(fd)
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
 

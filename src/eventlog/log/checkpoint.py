@@ -23,6 +23,7 @@ import msgspec
 from eventlog import _platform
 from eventlog._names import safe_name
 from eventlog._paths import open_regular, own_directory
+from eventlog.log.disk import OS_FILES, Files
 
 __all__ = [
     "Checkpoint",
@@ -74,14 +75,20 @@ def checkpoint_path(directory: Path, alias: str, target: str) -> Path:
 class CheckpointFile:
     """A checkpoint on disk, held by this process.
 
+    Args:
+        path: Of the file; made if need be.
+        files: The system calls.
+
     Raises:
         BlockingIOError: Somebody else holds it.
         OSError: It cannot be opened or made.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files = OS_FILES) -> None:
         self.path = path
+        self._files = files
         self._fd = -1
+        self._named = False
         self._open()
         self._generation, self._current = _newest(self._fd)
 
@@ -93,15 +100,16 @@ class CheckpointFile:
         if not lock.acquire():
             raise BlockingIOError(f"{self.path} is held by another delivery")
         try:
-            self._fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
+            self._fd = self._files.open(self.path)
         except OSError:
             lock.release()
             raise
         self._lock = lock
+        self._named = False
         if not os.fstat(self._fd).st_size:
             with contextlib.suppress(OSError):
                 for slot in (1, 0):
-                    os.pwrite(self._fd, bytes(_ROOM), SLOT * slot)
+                    self._files.pwrite(self._fd, bytes(_ROOM), SLOT * slot)
 
     def _open_again(self) -> None:
         """Open the file that takes the place of one that was removed."""
@@ -124,28 +132,36 @@ class CheckpointFile:
         payload = msgspec.msgpack.encode(checkpoint)
         if len(payload) + _HEAD.size > SLOT:
             raise ValueError(f"a checkpoint must fit into {SLOT} bytes, not {len(payload)}")
-        if self._fd < 0 or not os.fstat(self._fd).st_nlink:
+        if self._fd < 0 or not self._files.linked(self._fd):
             self._open_again()
         generation = self._generation + 1
         crc = zlib.crc32(payload, generation & 0xFFFFFFFF)
         data = _HEAD.pack(_MAGIC, len(payload), generation, crc) + payload
         # a slot that is written in part is void: the same one is written next time, not the other
-        if os.pwrite(self._fd, data, SLOT * (generation % 2)) < len(data):
+        if self._files.pwrite(self._fd, data, SLOT * (generation % 2)) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         if sync:
-            _platform.fdatasync(self._fd)
+            self.sync()
         self._generation = generation
         self._current = checkpoint
 
     def sync(self) -> None:
-        """Bring what was saved to the disk."""
-        _platform.fdatasync(self._fd)
+        """Bring what was saved to the disk.
+
+        Raises:
+            OSError: It may not be there.
+        """
+        self._files.fdatasync(self._fd)
+        if not self._named:
+            # a file that was synced can still be lost with its name
+            self._named = True
+            self._files.sync_directory(self.path.parent)
 
     def close(self) -> None:
         """Let another process have it."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            os.close(fd)
+            self._files.close(fd)
         self._lock.release()
 
 

@@ -11,6 +11,7 @@ from eventlog.clock import SYSTEM_CLOCK
 from eventlog.codec import encode_foreign
 from eventlog.events import Event, ModelUpdateEvent, RunStarted
 from eventlog.exceptions import LogError
+from eventlog.log.disk import OS_FILES, Files
 from eventlog.log.files import last_valid_seq
 from eventlog.log.segment_reader import Segment, list_segments
 from eventlog.log.source import Block, describe
@@ -30,6 +31,7 @@ class LogCopy:
     Args:
         directory: Of the rank's log; made if need be.
         run_id, project, rank: Of the run that the events belong to.
+        files: The system calls.
 
     Attributes:
         end: The seq after the last event that is in it.
@@ -39,19 +41,30 @@ class LogCopy:
         LogError: Another process writes there, or it cannot be made.
     """
 
-    def __init__(self, directory: Path, *, run_id: str, project: str = "", rank: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        run_id: str,
+        project: str = "",
+        rank: int = 0,
+        files: Files = OS_FILES,
+    ) -> None:
         self._directory = directory
         self._lock = FileLock(directory / "lock")
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if not self._lock.acquire():
                 raise LogError(f"{directory} is being written by somebody else")
+            _sync_newest(directory, files)
             self.end = last_valid_seq(directory)
             self.attempt = _newest_attempt(directory)
         except OSError as error:
             self._lock.release()
             raise LogError(f"cannot open a log in {directory}: {error}") from error
-        self._log = LogWriter(directory, run_id=run_id, project=project, rank=rank, sparse=True)
+        self._log = LogWriter(
+            directory, run_id=run_id, project=project, rank=rank, files=files, sparse=True
+        )
 
     def write(self, events: Sequence[Event]) -> None:
         """Append events; their seq must ascend. Those before `end` are passed over.
@@ -113,6 +126,13 @@ class LogCopy:
         if self._log.synced_end < self._log.written_end:
             problem = "what was written may not be on the disk"
             raise OSError(errno.EIO, problem, str(self._directory))
+
+
+def _sync_newest(directory: Path, files: Files) -> None:
+    """Sync what a process wrote that was killed: it is not written again, and will be relied on."""
+    for _, path in list_segments(directory)[-1:]:
+        files.sync_file(path)
+        files.sync_directory(directory)
 
 
 def _newest_attempt(directory: Path) -> int:

@@ -15,10 +15,11 @@ import msgspec
 
 from eventlog.clock import Clock
 from eventlog.events import Event
+from eventlog.log.disk import OS_FILES, Files
 from eventlog.log.index import IndexBuilder, IndexEntry
 from eventlog.log.layout import HEADER_SIZE, BlockKind, pack_block
 from eventlog.log.records import SegmentHeader, encode_latched, encode_record
-from eventlog.log.segments import OS_FILES, Files, SegmentWriter
+from eventlog.log.segments import SegmentWriter
 from eventlog.log.source import Block
 
 __all__ = ["SEGMENT_BYTES", "Encoded", "LogWriter"]
@@ -51,6 +52,7 @@ class LogWriter:
         removed: Says whether somebody removed the directory; asked before a segment is made.
         moved: Called after the log had to make its directory again.
         rotated: Called when a segment was sealed and the next one begun.
+        before_sync: Brings to the disk what the events name, before they are synced themselves.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class LogWriter:
         self._first_segment = True
         self._rotating = False
         self._lock = threading.Lock()
-        self._dirty = False
+        self._dirty = self._unnamed = False
         self._keeping = threading.Lock()
         self.unsure = False
         self._condemned: SegmentWriter | None = None
@@ -104,6 +106,7 @@ class LogWriter:
         self.removed: Callable[[], bool] = lambda: not directory.exists()
         self.moved: Callable[[], None] | None = None
         self.rotated: Callable[[], None] | None = None
+        self.before_sync: Callable[[], None] = lambda: None
 
     @property
     def backlog_events(self) -> int:
@@ -320,6 +323,7 @@ class LogWriter:
                 return
             if self._dirty:
                 self._dirty = False
+                named = self._sync_named()
                 try:
                     segment.sync()
                 except OSError as error:
@@ -335,10 +339,24 @@ class LogWriter:
                     self.unsure = True
                     self.degraded = str(error) or type(error).__name__
                     return
+                if not named:
+                    self._dirty = True
+                    return
             self.synced_end = max(self.synced_end, end)
             with self._keeping:
                 while self._unsynced and self._unsynced[0].block.end <= end:
                     self._unsynced_bytes -= len(self._unsynced.popleft().payload)
+
+    def _sync_named(self) -> bool:
+        try:
+            self.before_sync()
+        except OSError as error:
+            if not self._unnamed:
+                logger.warning("eventlog: cannot sync the blobs of %s: %s", self.directory, error)
+            self._unnamed = True
+            return False
+        self._unnamed = False
+        return True
 
     def _mend(self) -> None:
         """Leave a segment that cannot be gone on with, and have written again what it may lack."""

@@ -7,64 +7,20 @@ import errno
 import os
 import zlib
 from collections import deque
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from eventlog import _platform
 from eventlog.codec import json_schema
+from eventlog.log.disk import OS_FILES, Files
 from eventlog.log.layout import FILE_MAGIC, BlockKind, Codec, header_seed, pack_block
 from eventlog.log.records import SegmentHeader, encode_record
 from eventlog.log.segment_reader import has_remains, segment_path
 
-__all__ = ["OS_FILES", "Files", "OsFiles", "SegmentWriter"]
+__all__ = ["SegmentWriter"]
 
 _IOV_MAX = 512
-
-
-class Files(Protocol):
-    """The system calls of the writer, in one place, so that tests can have them fail."""
-
-    def create(self, path: Path) -> int: ...
-    def linked(self, fd: int) -> bool: ...
-    def writev(self, fd: int, buffers: Sequence[bytes]) -> int: ...
-    def fdatasync(self, fd: int) -> None: ...
-    def close(self, fd: int) -> None: ...
-
-
-class OsFiles:
-    """The system's own."""
-
-    def create(self, path: Path) -> int:
-        """Create a file that must not exist, to append to.
-
-        Raises:
-            OSError: It exists, or cannot be made.
-        """
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        return os.open(path, flags, 0o666)
-
-    def linked(self, fd: int) -> bool:
-        """Whether the file still has a name: False after its directory was removed."""
-        return os.fstat(fd).st_nlink > 0
-
-    def writev(self, fd: int, buffers: Sequence[bytes]) -> int:
-        """Append; returns how many bytes were taken."""
-        return os.writev(fd, buffers)
-
-    def fdatasync(self, fd: int) -> None:
-        """Wait until what was written is on the disk."""
-        _platform.fdatasync(fd)
-
-    def close(self, fd: int) -> None:
-        """Let go of a file."""
-        os.close(fd)
-
-
-OS_FILES = OsFiles()
 
 
 class SegmentWriter:
@@ -132,7 +88,7 @@ class SegmentWriter:
                     os.link(
                         self.path, self.path.with_name(f"{self.path.name}.{temporary.name[-8:]}")
                     )
-            os.replace(temporary, self.path)
+            self._files.replace(temporary, self.path)
             return fd
 
     def append(self, buffers: list[bytes]) -> None:
@@ -162,7 +118,7 @@ class SegmentWriter:
         if not self._named:
             # a file that was synced can still be lost with its name
             self._named = True
-            _platform.sync_directory(self.path.parent)
+            self._files.sync_directory(self.path.parent)
 
     @property
     def linked(self) -> bool:

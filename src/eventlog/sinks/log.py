@@ -83,13 +83,21 @@ class LogSink(Sink):
 
     def flush(self) -> None:
         """Bring it to the disk."""
+        self._sync_blobs()
         if self._copy is not None:
             self._copy.sync()
 
     def close(self, status: Status) -> None:
         """Let go of it."""
-        if self._copy is not None:
-            self._copy.close()
+        try:
+            self._sync_blobs()
+        finally:
+            if self._copy is not None:
+                self._copy.close()
+
+    def _sync_blobs(self) -> None:
+        if self._blobs is not None:
+            self._blobs[1].sync()
 
 
 def _blobs_of(event: Event) -> list[BlobRef]:

@@ -92,10 +92,11 @@ def _told(error: Exception) -> SinkError | None:
     if isinstance(error, SinkError):
         return None
     text = f"{type(error).__name__}: {error}"
-    status, headers = _answer(error)
-    if status is not None:
+    answer = _answer(error)
+    if answer is not None:
+        status, headers, body = answer
         # a missing right is the user's to mend: meanwhile the log keeps what is to be shown
-        if status in (401, 403, 408, 429) or status >= 500:
+        if status in (401, 403, 408, 429) or status >= 500 or _is_cut(headers, body):
             return UnavailableError(text, retry_after=_retry_after(headers))
         return RefusedError(text)
     code = getattr(error, "error_code", None)
@@ -119,8 +120,13 @@ def _is_connection(error: BaseException) -> bool:
     return any(isinstance(cause, OSError) for cause in _chain(error)) or "API request" in str(error)
 
 
-def _answer(error: BaseException) -> tuple[int | None, Any]:
-    """Return the status and the headers of the response that an error is about.
+def _is_cut(headers: Any, body: Any) -> bool:
+    """Whether an answer ended amid its headers: its status is not all that the server said."""
+    return not body and "Content-Length" not in headers and "Transfer-Encoding" not in headers
+
+
+def _answer(error: BaseException) -> tuple[int, Any, Any] | None:
+    """Return the status, the headers and the body of the response that an error is about.
 
     The SDK keeps neither; only the frames of the call that failed still have the response.
     """
@@ -131,8 +137,8 @@ def _answer(error: BaseException) -> tuple[int | None, Any]:
         for response in found:
             status = getattr(response, "status_code", None) or getattr(response, "status", None)
             if isinstance(status, int) and status >= 400:
-                return status, getattr(response, "headers", {})
-    return None, {}
+                return status, getattr(response, "headers", {}), getattr(response, "content", "?")
+    return None
 
 
 def _retry_after(headers: Any) -> float | None:
