@@ -32,7 +32,7 @@ from eventlog.cli.runs import open_run
 from eventlog.clock import monotonic_ns
 
 if TYPE_CHECKING:
-    from eventlog._replay import Part, ReplayOptions, ReplayReport
+    from eventlog._replay import Part, ReplayReport
     from eventlog._replay import Progress as Progressed
 
 __all__ = ["replay"]
