@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 from eventlog._counters import Counters
 from eventlog._run_progress import Bar, Bars
@@ -27,7 +27,7 @@ class LoopMethods:
         """See `Run.epoch`; another part of `Run` brings it."""
         raise NotImplementedError
 
-    def epochs(self, n: int, *, progress: bool = False) -> Iterator[int]:
+    def epochs(self, n: SupportsIndex, *, progress: bool = False) -> Iterator[int]:
         """Yield the numbers of the epochs up to n; a resumed run begins the one it is in again.
 
         At the end of each, the epoch is counted and an `EpochEvent` logged, unless the body did
@@ -89,7 +89,7 @@ class LoopMethods:
             if bar is not None:
                 bar.end()
 
-    def advance(self, steps: int = 1) -> None:
+    def advance(self, steps: SupportsIndex = 1) -> None:
         """Count steps without logging anything.
 
         Raises:

@@ -16,7 +16,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
-from eventlog import Run, open_log
+from eventlog import Run, open_log, watch
 from eventlog.delivery import Retry
 from eventlog.events import ArtifactEvent, Event, FigureEvent, ImageEvent, StepEvent, TableEvent
 from eventlog.integrations import EventlogTracker
@@ -87,6 +87,30 @@ def test_calls_without_a_step_count(tmp_path: Path) -> None:
         (7, "loss"),
         (7, "acc"),
     ]
+
+
+def test_a_watch_that_counts_is_the_only_one_that_does(tmp_path: Path) -> None:
+    """With accumulated gradients, the optimizer's steps are the run's."""
+    tracker = EventlogTracker("p", dir=tmp_path, sinks=[])
+    accelerator = Accelerator(cpu=True, log_with=tracker, gradient_accumulation_steps=4)
+    accelerator.init_trackers("p")
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    watched = watch(model, optimizer, run=tracker.run, norms=False, count=True)
+    for _ in tracker.run.steps(range(16)):
+        with accelerator.accumulate(model):
+            loss = model(torch.ones(4, 2)).square().mean()
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.log({"loss": loss})
+            optimizer.step()
+            optimizer.zero_grad()
+    accelerator.end_training()
+    assert (watched.steps, tracker.run.state_dict()["step"]) == (4, 4)
+    assert tracker.run.dir is not None
+    events = open_log(tracker.run.dir).events(types=["step"])
+    assert [e.step for e in events if "loss" in e.values] == [0, 1, 2, 3]
 
 
 def test_log_kwargs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -208,6 +208,7 @@ def test_a_training_that_stopped_in_the_middle_is_closed_as_failed(tmp_path: Pat
     assert within.run is not None
     assert within.run.dir is not None
     (end,) = open_log(within.run.dir).events(types=[RunFinished])
+    assert isinstance(end, RunFinished)
     assert end.error == "RuntimeError: out of memory"
 
 

@@ -117,8 +117,9 @@ class EventlogTracker(GeneralTracker):  # type: ignore[misc, unused-ignore]
 
         Args:
             values: As for `Run.log`: also nested, tensors on any device, functions.
-            step: Where; None for the run's step, which each such call counts, or, once a call has
-                named a step, for the last one that was named.
+            step: Where; None for the run's step, which each such call counts (unless
+                ``watch(count=True)`` does), or, once a call has named a step, for the last one
+                that was named.
             kwargs: ``log_kwargs["eventlog"]`` of ``accelerator.log``: `batch`, `epoch`, `axis`,
                 `every` and `durable` as for `Run.log`; anything else is the name of a sink with
                 what this call says to it, as in ``{"wandb": {"commit": False}}``.
@@ -126,8 +127,9 @@ class EventlogTracker(GeneralTracker):  # type: ignore[misc, unused-ignore]
         if self._is_repeated(values, step):
             return
         named = self._named(kwargs)
-        if step is None and self._counts and "axis" not in named:
-            self._keeper.run.step(values, **named)
+        run = self._keeper.run
+        if step is None and self._counts and "axis" not in named and not run._counting:
+            run.step(values, **named)
             return
         if step is not None:
             self._counts = self._counts and "axis" in named
