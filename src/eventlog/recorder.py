@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -283,9 +284,23 @@ class Recorder:
             return True
         self.inbox.refuse("closed")
         done = self.writer.stop(timeout)
-        if done and self._held is not None:
-            self._held.release()
+        if done:
+            self._let_go()
+        else:
+            # the log is free once its last event is in it, also where nobody waits for that;
+            # no thread is started any more when the interpreter ends, which lets go by itself
+            late = threading.Thread(target=self._let_go_late, name="eventlog-end", daemon=True)
+            with contextlib.suppress(RuntimeError):
+                late.start()
         return done
+
+    def _let_go_late(self) -> None:
+        self.writer.stop(None)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.release()
 
 
 _SMALL = 4096

@@ -112,6 +112,8 @@ def observe(trial: Trial) -> Outcome:
     if died and not list_segments(trial.run_dir / "rank-0"):
         return Outcome(Course.DIES)  # before the writer's first turn
     events = _check_log(trial)
+    if died and not events:
+        return Outcome(Course.DIES)  # in it
     _check_others(trial, events)
     return Outcome(Course.DIES if died else _course(trial), _dead(trial, events))
 

@@ -34,6 +34,26 @@ def end_of(directory: Path) -> tuple[str, str | None, int]:
 # -- in this process --------------------------------------------------------------------------
 
 
+def test_a_log_is_free_again_after_an_end_that_nobody_waited_for(tmp_path: Path) -> None:
+    """In the same process: it can be gone on with once its last event is in it."""
+    run = Run("p", dir=tmp_path)
+    for _ in range(5_000):
+        run.step(x=1.0)
+    assert not run.close(timeout=0).written
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            again = Run("p", dir=tmp_path, resume=run.id)
+            break
+        except LogError:
+            assert time.monotonic() < deadline, "the log is still held"
+            time.sleep(0.01)
+    again.close()
+    events = list(open_log(tmp_path / "p" / run.id).events())
+    assert [e.seq for e in events] == list(range(len(events)))
+    assert sum(type(e) is RunFinished for e in events) == 2
+
+
 def test_a_run_is_closed_by_its_block(tmp_path: Path) -> None:
     """As finished; sinks are told, and everything is there."""
     sink = MemorySink()
