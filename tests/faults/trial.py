@@ -25,6 +25,11 @@ from .cells import OUTAGES, RAISES, SIGNALS, SLOW, Cell
 CHILD = Path(__file__).with_name("child")
 ROOT = Path(__file__).parents[2]
 PROJECT = "faults"
+SINKS = {
+    "import": "broken_import:ImportedSink",
+    "thread": "eventlog.testing.faults:BrokenSink",
+    "loop": "eventlog.testing.faults:AsyncBrokenSink",
+}
 PATIENCE = 60.0
 """Seconds for what has no deadline of its own, such as the start of an interpreter."""
 GRACE = 15.0
@@ -156,11 +161,10 @@ def _options(trial: Trial) -> dict[str, Any]:
     cell = trial.cell
     isolate = cell.place == "sidecar"
     if cell.point == "import":
-        broken: dict[str, Any] = {"sink": "broken_import:ImportedSink"}
+        broken: dict[str, Any] = {"sink": SINKS["import"]}
     else:
-        kind = {"thread": "BrokenSink", "loop": "AsyncBrokenSink"}[cell.form]
         broken = {
-            "sink": f"eventlog.testing.faults:{kind}",
+            "sink": SINKS[cell.form],
             "at": cell.point,
             "fault": cell.fault,
             "seconds": _seconds(cell),
@@ -302,7 +306,10 @@ def replay_pending(directory: Path, trials: Sequence[Trial]) -> subprocess.Compl
     mended = directory / "mended-import"
     mended.mkdir(exist_ok=True)
     (mended / MENDED).touch()
-    environment = trials[0].environment | {"BROKEN_IMPORT_DIR": str(mended)}
+    environment = trials[0].environment | {
+        "BROKEN_IMPORT_DIR": str(mended),
+        "EVENTLOG_ALLOW": ",".join(SINKS.values()),
+    }
     return subprocess.run(
         [sys.executable, "-m", "eventlog", "replay", "--pending", str(directory / PROJECT)],
         capture_output=True,
