@@ -51,7 +51,7 @@ audit: .venv/.stamp ## ask a server for known faults of what is installed, and c
 	$(BIN)/ruff check --select S
 	$(BIN)/pip-audit --skip-editable
 
-faults: .venv/.stamp ## run the whole fault matrix, and write docs/fault-matrix.md: a quarter of an hour
+faults: .venv/.stamp ## run the whole fault matrix, and write docs/fault-matrix.md: half an hour
 	$(BIN)/python -m tests.faults.matrix --write
 
 # mypy takes each plugin by itself, as each has a tests folder of the same name.

@@ -2,7 +2,7 @@
 
 ::
 
-    python -m tests.faults.matrix            # all cells, a quarter of an hour on two cores
+    python -m tests.faults.matrix            # all cells, half an hour on two cores
     python -m tests.faults.matrix --only "hang at write"
     python -m tests.faults.matrix --write    # and docs/fault-matrix.md anew, if all is as stated
 """
