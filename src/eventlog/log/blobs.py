@@ -101,7 +101,7 @@ class BlobStore:
         if not self.wrote(digest):
             with self._temporary() as (temporary, fd):
                 write_all(self._files, fd, data)
-                self._name(temporary, path)
+                self._name(temporary, fd, path)
         return BlobRef(sha256=digest, size=len(data), mime=mime)
 
     def put_file(self, source: Path, mime: str, expected: str | None = None) -> BlobRef:
@@ -129,7 +129,8 @@ class BlobStore:
             with contextlib.suppress(OSError):
                 _take_rights(file.fileno(), fd)
             path = self.directory / digest.hexdigest()
-            self._name(temporary, path)
+            if not self.wrote(path.name):
+                self._name(temporary, fd, path)
         return BlobRef(sha256=path.name, size=size, mime=mime)
 
     def wrote(self, digest: str) -> bool:
@@ -183,7 +184,10 @@ class BlobStore:
             self._files.replace(temporary, path)
         self._doubtful.discard(path)
 
-    def _name(self, temporary: Path, path: Path) -> None:
+    def _name(self, temporary: Path, fd: int, path: Path) -> None:
+        if path.exists():
+            # an event on the disk may name it: never less than whole in its place
+            self._files.fdatasync(fd)
         self._files.replace(temporary, path)
         self._unsynced.append(path)
         if len(self._wrote) >= _REMEMBERED:
