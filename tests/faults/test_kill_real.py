@@ -82,12 +82,6 @@ def check_tensorboard(shown: Points, points: Points) -> int:
     return len(twice)
 
 
-def is_complete(run_dir: Path) -> bool:
-    """Whether a second replay finds nothing to do."""
-    code, said = replay_pending(run_dir)
-    return code == 0 and said == f"{run_dir}: nothing to deliver\n"
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(KILLS))
 @pytest.mark.parametrize("victim", ["trainer", "sidecar", "both"])
@@ -119,13 +113,15 @@ def test_a_kill_costs_no_tracker_a_point(
     run_dir = processes.run_dir
     code, said = replay_pending(run_dir)
     assert code == 0, said
-    assert is_complete(run_dir)
+    # a sidecar that the kill caught in its very start may show up only now, and end
+    processes.wait_until_gone(LEFT_AFTER)
+    assert replay_pending(run_dir) == (0, f"{run_dir}: nothing to deliver\n"), said
     points, steps = logged(run_dir, {} if expected is None else {trainer.number: expected})
     twice = check_tensorboard(tensorboard_points(run_dir), points)
     assert not twice or victim == "both" or isolated == (victim == "sidecar")
     shown = Shown(f"sqlite:///{place / 'mlflow.db'}")
     assert shown.points == points
-    assert len(shown.runs) == 1
+    assert len(shown.runs) == bool(points)  # none was in the log yet, after a very early kill
     by_replay = [name for name in sinks if f"{name}: complete" in said]
     print(
         f"{victim} {seed}: killed after {delay:.2f} s, {steps} steps; TensorBoard has {twice} of "
