@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def read_everything(run_dir: Path) -> None:
             lambda: last_valid_seq(log.directory),
         ):
             with contextlib.suppress(EventlogError):
-                read()  # type: ignore[no-untyped-call]
+                read()
         reader, seq = FileReader(log.directory), 0
         while (block := reader.read(seq)) is not None:
             if block.end <= seq:
@@ -174,15 +175,15 @@ def some_events(cursor: Cursor) -> list[Event]:
             StepEvent, EpochEvent, RunStarted, RunFinished, Rewound, Flushed, ModelUpdateEvent,
             ConfigUpdated, ImageEvent, ArtifactEvent, UnknownEvent,
         )  # fmt: skip
-        more: dict[str, Any] = {
+        extra: dict[Any, dict[str, Any]] = {
             RunStarted: {"run_id": "../r", "config": {"a": {"b": 1}}},
             Rewound: {"to_step": cursor.seq()},
             ConfigUpdated: {"config": {"a": 1}},
             ImageEvent: {"tag": "../i"},
             ArtifactEvent: {"name": "/a", "path": "../../x"},
             UnknownEvent: {"type_name": "new", "raw": b"\x82\xa4type\xa3new\xa4mono\xc0"},
-        }.get(kind, {})
-        made.append(kind(**at | more))
+        }
+        made.append(kind(**at | extra.get(kind, {})))
     return made
 
 
@@ -293,10 +294,10 @@ def payload(data: bytes) -> None:
         lambda: decode_record(data, SegmentHeader).latched_events(),
         lambda: decode_record(data, Gap),
         lambda: decode_record(data, ClockPair),
-        *(lambda codec=codec: unpack(data, codec, MAX_PAYLOAD) for codec in range(4)),
+        *(partial(unpack, data, codec, MAX_PAYLOAD) for codec in range(4)),
     ):
         with contextlib.suppress(CodecError):
-            read()  # type: ignore[operator]
+            read()
 
 
 def cadence(data: bytes) -> None:

@@ -10,6 +10,7 @@ import sys
 import tracemalloc
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_a_seq_beyond_what_a_writer_reaches_is_no_header(first: int) -> None:
 
 def test_what_can_be_logged_can_be_read() -> None:
     """The largest things that people log are far from the limit, and are told as what they are."""
-    rows: list[list[object]] = [[n, n / 3, f"row {n}", None, True] for n in range(100_000)]
+    rows: list[list[Any]] = [[n, n / 3, f"row {n}", None, True] for n in range(100_000)]
     large = [
         TextEvent(tag="t", text="Größe " * 4_000_000),
         TableEvent(tag="t", columns=list("abcde"), rows=rows),
@@ -152,6 +153,7 @@ def test_what_can_be_logged_can_be_read() -> None:
 def test_the_weight_is_about_what_python_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Never much less: then a bomb would pass."""
     monkeypatch.setattr(_weight, "LIGHT", 0)
+    value: Any
     for value in ([[]] * 5_000, [{"a": None}] * 5_000, [[[1]]] * 5_000, ["ab"] * 5_000,
                   {f"{n:06}": n for n in range(5_000)}, [n / 3 for n in range(5_000)]):  # fmt: skip
         payload = encode_events([ConfigUpdated(config={"a": value})])

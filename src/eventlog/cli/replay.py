@@ -169,7 +169,7 @@ def replay(
         run,
         rank,
         parse_options(sinks, options),
-        {**part, "dir": directory, "resume": resume, "outside_files": outside_files},
+        _options(part, directory, resume, outside_files),
     )
 
 
@@ -187,6 +187,12 @@ def _pending(
         raise typer.Exit(FOUND_WRONG)
 
 
+def _options(part: Part, directory: Path | None, resume: bool, outside: bool) -> ReplayOptions:
+    more: Any = {"dir": directory, "resume": resume, "outside_files": outside}
+    found: ReplayOptions = more | part
+    return found
+
+
 def _replay(
     run: Path,
     rank: int | None,
@@ -199,7 +205,8 @@ def _replay(
     options["dir"] = directory = options.get("dir") or replays._replay_directory(log)
     try:
         with _progress() as progress:
-            report = replays.replay(log, sinks, **options, progress=progress)
+            options["progress"] = progress
+            report = replays.replay(log, sinks, **options)
     except KeyboardInterrupt:
         note(f"interrupted; to go on where it stopped, say the same with --dir {directory}")
         raise typer.Exit(INTERRUPTED) from None
