@@ -1,0 +1,144 @@
+"""From what the processes measured to the figures of a table: medians, spreads, intervals."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.table import Table
+
+DRAWS = 2000
+
+
+def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
+    """Return the median, and its 95 % interval by the bootstrap."""
+    rng = random.Random(seed)
+    n = len(values)
+    medians = sorted(statistics.median(rng.choices(values, k=n)) for _ in range(DRAWS))
+    low, high = medians[int(DRAWS * 0.025)], medians[int(DRAWS * 0.975)]
+    return statistics.median(values), low, high
+
+
+def spread(values: Sequence[float]) -> list[float]:
+    """Return the median, the least and the greatest."""
+    return [statistics.median(values), min(values), max(values)]
+
+
+def summary(case: dict[str, Any]) -> dict[str, Any]:
+    """Make one row of what a case's processes gave."""
+    loops, kills = case["loops"], case["kills"]
+    found: dict[str, Any] = {}
+    if loops:
+        for kind in ("between", "burst"):
+            found[kind] = {p: spread([x[kind][p] for x in loops]) for p in ("p50", "p99", "max")}
+        found["pairs"] = {
+            ms: interval([ratio for x in loops for ratio in x["pairs"][ms]])
+            for ms in loops[0]["pairs"]
+        }
+        for name in ("whole", "closed", "closing", "opening", "cpu_us", "memory", "step_ms"):
+            found[name] = spread([x[name] for x in loops])
+        found["processes"] = len(loops)
+        found["settled"] = all(x["settled"] for x in loops)
+    if kills:
+        found["hosts"] = sorted({host for x in kills for host in x["hosts"]})
+        read = [x for x in kills if "lost" in x]
+        if read:
+            found["lost"] = spread([x["lost"] for x in read])
+            found["logged"] = statistics.median(x["logged"] for x in read)
+            delays = [x["delay_ms"] for x in read if x["delay_ms"] is not None]
+            found["delay_ms"] = spread(delays) if delays else None
+            found["reading_ms"] = statistics.median(x["reading_ms"] for x in read)
+            found["reader_error"] = next((x["reader_error"] for x in read if x["reader_error"]), "")
+        else:
+            found["unread"] = kills[0].get("unread", "")
+    return found
+
+
+def microseconds(value: float) -> str:
+    """Return a figure with as many digits as it is worth."""
+    if value < 10:
+        return f"{value:.1f}"
+    return f"{value:,.0f}"
+
+
+def percent(ratio: float) -> str:
+    """Return by how much a ratio is above one."""
+    more = (ratio - 1) * 100
+    return f"{more:.1f} %" if abs(more) < 10 else f"{more:,.0f} %"
+
+
+def delay(row: dict[str, Any]) -> str:
+    """Return the time until a point can be read, or why there is none."""
+    if "lost" not in row:
+        return f"not measured: {row['unread']}" if row.get("unread") else ""
+    if row["delay_ms"] is None:
+        return "not while it ran"
+    middle = row["delay_ms"][0]
+    return f"{middle:,.0f} ms" if middle < 1000 else f"{middle / 1e3:,.1f} s"
+
+
+def lost(row: dict[str, Any]) -> str:
+    """Return how many of the points a kill cost."""
+    if "lost" not in row:
+        return ""
+    return f"{row['lost'][0]:,.0f} of {row['logged']:,.0f}"
+
+
+Column = tuple[str, Callable[[dict[str, Any]], str]]
+
+CALLS: list[Column] = [
+    ("between work: p50", lambda r: microseconds(r["between"]["p50"][0])),
+    ("p99", lambda r: microseconds(r["between"]["p99"][0])),
+    ("max", lambda r: microseconds(r["between"]["max"][0])),
+    ("back to back: p50", lambda r: microseconds(r["burst"]["p50"][0])),
+    ("p99", lambda r: microseconds(r["burst"]["p99"][0])),
+    ("max", lambda r: microseconds(r["burst"]["max"][0])),
+]
+
+
+def paired(ms: str) -> Callable[[dict[str, Any]], str]:
+    """Return a column: how much slower the loop is, with its interval."""
+
+    def cell(row: dict[str, Any]) -> str:
+        if ms not in row["pairs"]:
+            return ""
+        middle, low, high = ((one - 1) * 100 for one in row["pairs"][ms])
+        digits = 1 if abs(middle) < 10 else 0
+        return f"{middle:,.{digits}f} % ({low:,.{digits}f} to {high:,.{digits}f})"
+
+    return cell
+
+
+LOOPS: list[Column] = [
+    ("0.2 ms steps", paired("0.2")),
+    ("1.5 ms steps", paired("1.5")),
+    ("10 ms steps", paired("10.0")),
+    ("whole loop", lambda r: percent(r["whole"][0])),
+    ("with close", lambda r: percent(r["closed"][0])),
+    ("close", lambda r: f"{r['closing'][0]:.2f} s"),
+]
+
+
+def table(result: dict[str, Any]) -> Table:
+    """Return what is printed at the end."""
+    found = Table("case", "between p50/p99 us", "burst p50/p99 us", "loop, paired", "with close",
+                  "readable", "CPU us", "MB", "lost")  # fmt: skip
+    for name, case in result["cases"].items():
+        row = case.get("summary", {})
+        if "between" not in row:
+            found.add_row(name, "failed")
+            continue
+        found.add_row(
+            name,
+            *(" / ".join(microseconds(row[k][p][0]) for p in ("p50", "p99"))
+              for k in ("between", "burst")),
+            paired("1.5")(row),
+            percent(row["closed"][0]),
+            delay(row).partition(":")[0],
+            f"{row['cpu_us'][0]:,.0f}",
+            f"{row['memory'][0] / 1e6:,.0f}",
+            lost(row),
+        )  # fmt: skip
+    return found
