@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow kill faults soak fuzz audit alone lint format bench coverage clean
+.PHONY: help demo test slow kill faults soak fuzz audit alone lint format bench bench-compare bench-scale bench-report coverage clean
 
 # The first of these that runs, is new enough and can make a virtual environment.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -13,8 +13,8 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 FITTING = $(if $(shell $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))' && echo yes),$(PLUGINS),$(filter-out %-aim,$(PLUGINS)))
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
-	while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+	while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
 
 # pip before 25.1 knows no --group. torch goes first: see [dependency-groups] in pyproject.toml.
 .venv/.stamp: pyproject.toml $(PLUGINS:=/pyproject.toml)
@@ -82,6 +82,29 @@ bench: .venv/.stamp ## run the benchmarks
 	$(BIN)/python benchmarks/interference.py
 	$(BIN)/python benchmarks/log.py
 
+# An environment of its own: it has peers that nothing else here needs.
+.venv-compare/.stamp: pyproject.toml $(PLUGINS:=/pyproject.toml)
+	$(or $(PYTHON),$(error no Python 3.11 or newer found: set PYTHON=/path/to/python)) -m venv .venv-compare
+	.venv-compare/bin/python -m pip install --upgrade 'pip>=25.1'
+	.venv-compare/bin/python -m pip install --group torch
+	.venv-compare/bin/python -m pip install --group dev --group compare -e . $(addprefix -e ,$(FITTING))
+	touch $@
+
+# BENCH=--quick takes minutes instead of the better part of an hour.
+BENCH ?=
+RESULTS := build/benchmarks
+
+bench-compare: .venv-compare/.stamp ## measure ours beside all other loggers (BENCH=--quick: less of it)
+	mkdir -p $(RESULTS)
+	.venv-compare/bin/python benchmarks/compare.py $(BENCH) --json $(RESULTS)/compare.json
+
+bench-scale: .venv-compare/.stamp ## measure how ours grows (BENCH=--quick: less of it)
+	mkdir -p $(RESULTS)
+	.venv-compare/bin/python benchmarks/scale.py $(BENCH) --json $(RESULTS)/scale.json
+
+bench-report: .venv-compare/.stamp ## bring what was measured into docs/performance.md
+	.venv-compare/bin/python benchmarks/report.py $(wildcard $(RESULTS)/compare.json $(RESULTS)/scale.json)
+
 coverage: .venv/.stamp ## run the tests and report the branches they miss
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest
@@ -89,5 +112,5 @@ coverage: .venv/.stamp ## run the tests and report the branches they miss
 	$(BIN)/coverage report
 
 clean: ## remove the environment, caches and build and demo output
-	rm -rf .venv .venv-alone build dist demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.*
+	rm -rf .venv .venv-alone .venv-compare build dist demo-output .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage .coverage.*
 	find src tests examples benchmarks plugins -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

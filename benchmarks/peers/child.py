@@ -73,8 +73,8 @@ def pairs(trainer: Trainer, step: Step, count: int, block: int, seconds: float) 
 def measure_loop(case: Case, folder: Path, parent: Parent, order: dict[str, Any]) -> None:
     """Time the calls and the loop, with everything around it."""
     plan = msgspec.convert(order["plan"], Plan)
-    sizes = {float(ms): tuple(size) for ms, size in order["sizes"].items() if ms in plan.pairs}
-    steps = make_steps(sizes)  # type: ignore[arg-type]
+    sizes = {float(ms): (h, b) for ms, (h, b) in order["sizes"].items() if ms in plan.pairs}
+    steps = make_steps(sizes)
     step = steps[STEP]
     parent.stop("bare")
     before = bare(step, plan.whole)

@@ -37,7 +37,16 @@ def summary(case: dict[str, Any]) -> dict[str, Any]:
             ms: interval([ratio for x in loops for ratio in x["pairs"][ms]])
             for ms in loops[0]["pairs"]
         }
-        for name in ("whole", "closed", "closing", "opening", "cpu_us", "memory", "step_ms"):
+        for name in (
+            "whole",
+            "closed",
+            "closing",
+            "opening",
+            "starting",
+            "cpu_us",
+            "memory",
+            "step_ms",
+        ):
             found[name] = spread([x[name] for x in loops])
         found["processes"] = len(loops)
         found["settled"] = all(x["settled"] for x in loops)

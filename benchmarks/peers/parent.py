@@ -29,6 +29,9 @@ from peers.usage import Tree
 SETTLE = 8.0
 """Seconds for which a logger may go on with what it was given, before the next phase."""
 
+START = 60.0
+"""Seconds for which it may go on starting, beside the program, before calls are timed."""
+
 
 class FailedError(Exception):
     """A case did not get to its end."""
@@ -141,12 +144,16 @@ def run_loop(case: Case, plan: Plan, sizes: dict[str, Any], folder: Path) -> dic
     order = {"plan": msgspec.to_builtins(plan), "sizes": sizes}
     child = Child("loop", case.name, folder, order, plan.deadline)
     looks: dict[str, tuple[float, int]] = {}
-    settled = True
+    settled, starting = True, 0.0
     try:
         with child.tree.watching():
             for message in child.messages():
                 at = message["at"]
-                if at == "settle":
+                if at == "opened":
+                    since = time.monotonic()
+                    settled = child.tree.settle(START)
+                    starting = time.monotonic() - since
+                elif at == "settle":
                     settled = child.tree.settle(SETTLE) and settled
                 others, memory = child.tree.look()
                 looks[at] = (others + message["cpu"], memory)
@@ -165,6 +172,7 @@ def run_loop(case: Case, plan: Plan, sizes: dict[str, Any], folder: Path) -> dic
         "whole": raw["whole"] / base,
         "closed": (raw["whole"] + raw["closing"]) / base,
         "opening": raw["opening"],
+        "starting": raw["opening"] + starting,
         "closing": raw["closing"],
         "cpu_us": cpu / raw["steps"] * 1e6,
         "memory": child.tree.peak,

@@ -33,9 +33,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 240.0
 
 
-DEFAULT = Plan(
-    pairs={"0.2": 8, "1.5": 12, "10.0": 4}, block={"0.2": 200, "1.5": 100, "10.0": 15}
-)
+DEFAULT = Plan(pairs={"0.2": 8, "1.5": 12, "10.0": 4}, block={"0.2": 200, "1.5": 100, "10.0": 15})
 QUICK = Plan(
     rounds=1,
     whole=200,

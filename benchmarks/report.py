@@ -1,0 +1,69 @@
+"""Turn results of compare.py and scale.py into the tables, plots and JSON of a page.
+
+    python benchmarks/report.py RESULT.json ... [--page docs/performance.md]
+
+The tables go between the page's markers, plots and `results.json` into a folder beside it that has
+its name. Of several results of compare.py, a later one's cases replace those of an earlier one; the
+same holds for the measures of scale.py. Whether the figures that were asked for were met is a table
+of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from reporting.marks import marks
+from reporting.plots import draw
+from reporting.tables import blocks
+
+BEGIN, END = "<!-- results: made by benchmarks/report.py -->", "<!-- end of results -->"
+
+
+def merged(results: Sequence[dict[str, Any]], kind: str, part: str) -> dict[str, Any]:
+    """Put the results of one kind together: what is said about them is the last one's."""
+    found: dict[str, Any] = {}
+    for result in results:
+        if result["kind"] == kind:
+            found = {**found, **result, part: found.get(part, {}) | result[part]}
+    return found
+
+
+def put(page: Path, text: str) -> None:
+    """Put text between the markers of a page, which is made if there is none."""
+    old = page.read_text() if page.exists() else f"# Performance\n\n{BEGIN}\n{END}\n"
+    before, begin, rest = old.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{page} has no markers {BEGIN!r} and {END!r}")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--page", type=Path, default=Path("docs/performance.md"))
+    options = parser.parse_args(arguments)
+    results = [json.loads(path.read_text()) for path in options.results]
+    compare = merged(results, "compare", "cases")
+    scale = merged(results, "scale", "measures")
+    rows = {name: case.get("summary", {}) for name, case in compare.get("cases", {}).items()}
+    found = marks(rows, scale.get("measures", {}))
+    folder: Path = options.page.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {"compare": compare, "scale": scale, "marks": [mark._asdict() for mark in found]}
+    (folder / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
+    for path in draw(compare, scale, folder):
+        print(f"{path}, {path.stat().st_size / 1e3:.0f} kB")
+    put(options.page, blocks(compare, scale, found))
+    for mark in found:
+        print(f"{mark.verdict:14} {mark.what}: {mark.asked}; {mark.measured}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From results to a page: the parts of report.py."""

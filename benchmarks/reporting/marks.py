@@ -1,0 +1,135 @@
+"""What the comparison is to show, and whether it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from peers.figures import microseconds
+
+MET, MISSED, OPEN, UNKNOWN = "met", "**missed**", "not decided", "not measured"
+FLAT = 1.2
+"""Costs that are no more than this many times those of the smaller size are flat."""
+
+Rows = Mapping[str, Mapping[str, Any]]
+Scale = Mapping[str, list[dict[str, Any]]]
+
+
+class Mark(NamedTuple):
+    """One of the figures that were asked for.
+
+    Attributes:
+        what: Of what.
+        asked, measured: In words.
+        verdict: One of the four above.
+    """
+
+    what: str
+    asked: str
+    measured: str
+    verdict: str
+
+
+def _verdict(good: bool) -> str:
+    return MET if good else MISSED
+
+
+def _quick(rows: Rows, p: str, times: float) -> Mark:
+    ours = rows["eventlog"]["between"][p][0]
+    floor = rows["struct-deque"]["between"][p][0]
+    return Mark(
+        f"`run.step` of three floats, between work, {p}",
+        f"at most {times:.2f} of Struct + deque.append, here {microseconds(floor * times)} us",
+        f"{microseconds(ours)} us, {ours / floor:.2f} of it ({microseconds(floor)} us)",
+        _verdict(ours <= floor * times),
+    )
+
+
+def _cheaper(rows: Rows, peer: str, ours: str, times: float, what: str) -> Mark:
+    theirs, mine = (rows[name]["between"]["p50"][0] for name in (peer, ours))
+    return Mark(
+        what,
+        f"at least {times:,.0f} times",
+        f"{theirs / mine:,.0f} times ({microseconds(theirs)} us and {microseconds(mine)} us)",
+        _verdict(theirs >= times * mine),
+    )
+
+
+def _loop(rows: Rows, name: str, most: float, what: str) -> Mark:
+    middle, low, high = ((x - 1) * 100 for x in rows[name]["pairs"]["1.5"])
+    verdict = MET if high <= most else MISSED if low > most else OPEN
+    return Mark(
+        what,
+        f"at most {most:.0f} % slower than nothing",
+        f"{middle:.1f} % (95 % interval {low:.1f} to {high:.1f})",
+        verdict,
+    )
+
+
+def _rate(rows: Rows) -> Mark:
+    # by pairs; the highest ratio of times is the lowest rate
+    middle, low, high = (100 / x for x in rows["eventlog+7-sidecar"]["pairs"]["1.5"])
+    verdict = MET if high >= 97 else MISSED if low < 97 else OPEN
+    return Mark(
+        "loop with all seven trackers in the sidecar",
+        "at least 97 % of nothing, with a core free",
+        f"{middle:.1f} % (95 % interval {high:.1f} to {low:.1f})",
+        verdict,
+    )
+
+
+def _flat(scale: Scale, figure: str, what: str, unit: float, name: str) -> Mark:
+    rows = [row for row in scale["events"] if "error" not in row]
+    last = rows[-1]
+    base = next(row for row in rows if row["events"] * 10 >= last["events"])
+    ratio = last[figure] / max(base[figure], 1e-9)
+    return Mark(
+        f"{what} at {last['events']:,} events",
+        f"as at {base['events']:,}: at most {FLAT} times",
+        f"{last[figure] / unit:,.0f} {name}, {ratio:.2f} times",
+        UNKNOWN if last["events"] < 10**7 else _verdict(ratio <= FLAT),
+    )
+
+
+def _replay(scale: Scale) -> Mark:
+    row = next(row for row in scale["replay_sinks"] if "times_tensorboard" in row)
+    return Mark(
+        "replay beside TensorBoard's own reader, the same points",
+        "at least 100 times its events/s",
+        f"{row['times_tensorboard']:.0f} times ({row['events_s']:,.0f} and "
+        f"{row['tensorboard_events_s']:,.0f} events/s)",
+        _verdict(row["times_tensorboard"] >= 100),
+    )
+
+
+def marks(rows: Rows, scale: Scale) -> list[Mark]:
+    """Return all marks; what the results lack is not measured."""
+    wanted: dict[str, Callable[[], Mark]] = {
+        "call, p50": lambda: _quick(rows, "p50", 2 / 1.6),
+        "call, p99": lambda: _quick(rows, "p99", 30 / 26),
+        "beside Trackio": lambda: _cheaper(
+            rows, "trackio", "eventlog", 20, "a call, cheaper than Trackio's"
+        ),
+        "beside wandb": lambda: _cheaper(
+            rows, "wandb", "eventlog", 150, "a call, cheaper than wandb's"
+        ),
+        "five trackers": lambda: _cheaper(
+            rows, "accelerate-5", "eventlog+5-sidecar", 5000,
+            "five trackers, a call on the training thread, cheaper than through Accelerate",
+        ),
+        "loop": lambda: _loop(rows, "eventlog", 1, "loop with the log alone"),
+        "loop, TensorBoard": lambda: _loop(
+            rows, "eventlog+tensorboard", 3, "loop with TensorBoard in the process"
+        ),
+        "cost": lambda: _flat(scale, "cpu_ns", "processor time of an event", 1, "ns"),
+        "memory": lambda: _flat(scale, "more_memory", "memory", 1e6, "MB"),
+        "sidecar": lambda: _rate(rows),
+        "replay": lambda: _replay(scale),
+    }  # fmt: skip
+    found = []
+    for name, make in wanted.items():
+        try:
+            found.append(make())
+        except (KeyError, StopIteration, IndexError):
+            found.append(Mark(name, "", "", UNKNOWN))
+    return found

@@ -1,0 +1,154 @@
+"""Results as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from peers.figures import CALLS, LOOPS, Column, delay, lost
+from reporting.marks import Mark
+
+GROUPS = {
+    "floor": "What measuring costs, and the floor",
+    "ours": "eventlog",
+    "trackers": "Trackers, called as their quick starts have it",
+    "frameworks": "Through a framework",
+    "plain": "Loggers of text, and dispatchers",
+}
+UNITS = {
+    "_ns": (1e3, "us"), "_ns_each": (1, "ns"), "more_memory": (1e6, "MB"), "_ms": (1, "ms"),
+    "_s": (1, "/s"), "copy_bytes": (1e3, "kB"),
+}  # fmt: skip
+SCALES = {
+    "events": "Events of three floats",
+    "subscriptions": "Sinks that are not due",
+    "keys": "Values in an event",
+    "threads": "Threads that emit at once, with no pause",
+    "images": "Images of noise, by side in pixels",
+    "log_mb": "The log's size in MB",
+    "ranks": "Processes of one run, each with a log",
+    "replay_sinks": "Sinks of a replay",
+}
+LABELS = {
+    "emit_ns": "a call", "emit_last_tenth_ns": "a call, the last tenth",
+    "written_ns": "a call, and until it is written", "cpu_ns": "processor time an event",
+    "cpu_ns_each": "an event and sink", "more_memory": "more memory", "bytes": "bytes",
+    "emit_ns_each": "a value", "all_ns_each": "a value, and until it is written",
+    "bytes_each": "bytes a value", "events_s": "events/s", "thread_ns": "an event",
+    "write_events_s": "written, events/s", "read_events_s": "read, events/s",
+    "seek_p50_ms": "a seek, p50", "seek_p99_ms": "p99", "copy_bytes": "the array",
+    "tensorboard_events_s": "TensorBoard's reader, events/s", "times_tensorboard": "times as fast",
+}  # fmt: skip
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(lines)
+
+
+def _cells(case: Mapping[str, Any], columns: Sequence[Column]) -> list[str]:
+    row = case.get("summary", {})
+    if "between" not in row:
+        return ["failed" if case["errors"] else "not measured", *[""] * (len(columns) - 1)]
+    return [cell(row) for _, cell in columns]
+
+
+def by_group(result: Mapping[str, Any], columns: Sequence[Column]) -> str:
+    """Return a table of all cases, with a line for each group."""
+    rows = []
+    for group, title in GROUPS.items():
+        cases = [c for c in result["cases"].values() if c["group"] == group]
+        if cases:
+            rows.append([f"**{title}**", *[""] * len(columns)])
+        rows += [[case["call"], *_cells(case, columns)] for case in cases]
+    return markdown(["", *(name for name, _ in columns)], rows)
+
+
+def side(result: Mapping[str, Any]) -> str:
+    """Return the table of what is no time of the training thread."""
+    nothing = result["cases"].get("nothing", {}).get("summary", {})
+    base = nothing["memory"][0] if "memory" in nothing else 0.0
+    columns: list[Column] = [
+        ("readable after", delay),
+        ("of which one reading", lambda r: f"{r['reading_ms']:,.0f} ms" if "lost" in r else ""),
+        ("CPU, all processes, us a step", lambda r: f"{r['cpu_us'][0]:,.0f}"),
+        ("memory over nothing, MB", lambda r: f"{(r['memory'][0] - base) / 1e6:,.0f}"),
+        ("start, s", lambda r: f"{r['opening'][0]:.1f}"),
+        ("until all is quiet, s", lambda r: f"{r['starting'][0]:.1f}"),
+        ("lost by kill -9, steps", lost),
+    ]
+    return by_group(result, columns)
+
+
+def _figure(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    per, unit = next((u for end, u in UNITS.items() if name.endswith(end)), (1, ""))
+    value = value / per
+    text = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.2g}"
+    return f"{text} {unit}" if unit and unit != "/s" else text
+
+
+def scaling(result: Mapping[str, Any]) -> str:
+    """Return a table for each measure."""
+    parts = []
+    for measure, rows in result["measures"].items():
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        head = [SCALES[measure], *(LABELS.get(n, n) for n in names[1:])]
+        cells = [
+            [f"{row[measure]:,}", *(_figure(n, row.get(n, "")) for n in names[1:])] for row in rows
+        ]
+        parts.append(markdown(head, cells))
+    return "\n\n".join(parts)
+
+
+def verdicts(found: Sequence[Mark]) -> str:
+    """Return the table of what was asked."""
+    return markdown(["", "asked", "measured", ""], [list(mark) for mark in found])
+
+
+def about(result: Mapping[str, Any]) -> str:
+    """Say where, with what and how these results were made."""
+    machine, versions = result["machine"], result["versions"]
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    lines = [
+        f"`{result['command']}`: {machine['cpu']}, {machine['cores']} cores, "
+        f"{machine['memory_gb']:.0f} GB, {machine['system']}, Python {machine['python']}; "
+        f"load {machine['load']} when it began.",
+        f"Versions: {listed}.",
+    ]
+    for name, why in result.get("skipped", {}).items():
+        lines.append(f"Skipped: {name}, {why}.")
+    for name, case in result.get("cases", {}).items():
+        lines += [f"Failed: {name}, {error}." for error in case["errors"]]
+        hosts = case.get("summary", {}).get("hosts")
+        if hosts:
+            lines.append(f"{name} looked for other hosts: {', '.join(hosts)}.")
+    lines += [f"Left out: {line}." for line in result.get("left_out", [])]
+    return "\n\n".join(lines)
+
+
+def blocks(compare: Mapping[str, Any], scale: Mapping[str, Any], found: Sequence[Mark]) -> str:
+    """Return all that stands between the page's markers."""
+    parts = ["### What was asked, and what there is", verdicts(found)]
+    if compare:
+        parts += [
+            "### A call on the training thread, in us",
+            by_group(compare, CALLS),
+            "![Microseconds of a call, on a logarithmic axis](performance/calls.png)",
+            "### The loop, slower by",
+            by_group(compare, LOOPS),
+            "![The loop's rate with each logger, in per cent of nothing](performance/loop.png)",
+            "### Beside the training thread",
+            side(compare),
+            about(compare),
+        ]
+    if scale:
+        parts += [
+            "### How ours grows",
+            "![An event's cost, and memory, against the number of events](performance/events.png)",
+            scaling(scale),
+            about(scale),
+        ]
+    return "\n\n".join(parts)

@@ -1,0 +1,99 @@
+"""The comparison runs end to end as its users run it: measured, read back, killed, reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PNG = b"\x89PNG"
+
+
+def bench(folder: Path, script: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / script), *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(180)
+def test_what_is_measured_comes_out_as_a_page(tmp_path: Path) -> None:
+    """A case is timed, read back and killed, a measure taken; tables, plots and JSON have them."""
+    bench(tmp_path, "compare.py", "--tiny", "--cases", "eventlog", "--json", "compare.json")
+    compare = json.loads((tmp_path / "compare.json").read_text())
+    case = compare["cases"]["eventlog"]
+    assert case["errors"] == []
+    row: dict[str, Any] = case["summary"]
+    for kind in ("between", "burst"):
+        p50, p99, most = (row[kind][p][0] for p in ("p50", "p99", "max"))
+        assert 0 < p50 <= p99 <= most
+    assert row["logged"] > 0
+    assert row["lost"][0] < row["logged"]
+    assert row["hosts"] == []
+    assert row["memory"][0] > 10e6
+
+    bench(tmp_path, "scale.py", "--tiny", "--only", "events", "--json", "scale.json")
+    scale = json.loads((tmp_path / "scale.json").read_text())
+    assert [one["events"] for one in scale["measures"]["events"]] == [1000, 10_000]
+    assert all(50 < one["bytes"] < 500 for one in scale["measures"]["events"])
+
+    page = tmp_path / "docs" / "performance.md"
+    page.parent.mkdir()
+    page.write_text(
+        "# What it costs\n\n<!-- results: made by benchmarks/report.py -->\nold\n"
+        "<!-- end of results -->\n\nAnd that is all.\n"
+    )
+    said = bench(tmp_path, "report.py", "compare.json", "scale.json", "--page", str(page))
+    assert "not measured" in said  # wandb's call, for one, was not
+    text = page.read_text()
+    assert text.startswith("# What it costs\n")
+    assert text.endswith("\n\nAnd that is all.\n")
+    assert "\nold\n" not in text
+    assert "| run.step, the log alone | " in text
+    assert "| 10,000 | " in text
+    for name in ("calls", "loop", "events"):
+        plot = (page.with_suffix("") / f"{name}.png").read_bytes()
+        assert plot[:4] == PNG
+        assert len(plot) < 100_000
+    kept = json.loads((page.with_suffix("") / "results.json").read_text())
+    assert kept["compare"]["cases"]["eventlog"]["summary"] == row
+
+
+def test_a_case_that_fails_is_named_and_ends_nothing(tmp_path: Path) -> None:
+    """A deadline that nothing can meet fails the case, with the reason, and not the run."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import compare, msgspec; from peers.plan import PLANS, TINY\n"
+        "PLANS['tiny'] = msgspec.structs.replace(TINY, deadline=0.0)\n"
+        "compare.main(['--tiny', '--cases', 'nothing', '--json', 'out.json'])\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(BENCHMARKS)], cwd=tmp_path, check=True)
+    case = json.loads((tmp_path / "out.json").read_text())["cases"]["nothing"]
+    assert case["errors"] == ["loop: it took longer than its deadline"]
+
+
+def test_the_pass_marks_say_what_an_interval_allows() -> None:
+    """A loop is within its mark when the whole interval is, beyond it when none of it is."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from reporting.marks import marks\n"
+        "for pair in ((1.0, 0.99, 1.005), (1.02, 1.015, 1.03), (1.0, 0.98, 1.03)):\n"
+        "    found = marks({'eventlog': {'pairs': {'1.5': pair}}}, {})\n"
+        "    print([m.verdict for m in found if m.what == 'loop with the log alone'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.split("\n")[:3] == ["['met']", "['**missed**']", "['not decided']"]
