@@ -24,7 +24,7 @@ from peers.loop import STEP, Step, Trainer, bare, calibrate, make_steps
 from peers.plan import Plan
 
 COUNTER = "counter"
-TICK = 25
+TICK = 10
 """Each so many paced steps, the parent is told when one was logged."""
 
 
@@ -114,28 +114,8 @@ def measure_loop(case: Case, folder: Path, parent: Parent, order: dict[str, Any]
     parent.stop("result", result=result)
 
 
-def note_hosts(parent: Parent) -> None:
-    """Tell the parent of each host that is looked up or connected to, unless it is this one."""
-    seen: set[str] = set()
-
-    def look(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in ("socket.getaddrinfo", "socket.connect"):
-            return
-        host = arguments[0] if event == "socket.getaddrinfo" else arguments[1]
-        host = host[0] if isinstance(host, tuple) and host else host
-        name = host.decode(errors="replace") if isinstance(host, bytes) else str(host)
-        local = not name or name in ("localhost", "::1", "None") or name[0] == "/"
-        if local or name.startswith(("127.", "\0")) or name in seen:
-            return
-        seen.add(name)
-        parent.tell("host", host=name)
-
-    sys.addaudithook(look)
-
-
 def be_killed(case: Case, folder: Path, parent: Parent, order: dict[str, Any]) -> None:
     """Log a step each 10 ms until somebody kills this process."""
-    note_hosts(parent)
     opened = case.open(folder)
     with (folder / COUNTER).open("w+b") as file:
         file.truncate(8)

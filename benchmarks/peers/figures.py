@@ -50,8 +50,8 @@ def summary(case: dict[str, Any]) -> dict[str, Any]:
             found[name] = spread([x[name] for x in loops])
         found["processes"] = len(loops)
         found["settled"] = all(x["settled"] for x in loops)
+    found["hosts"] = sorted({host for x in [*loops, *kills] for host in x["hosts"]})
     if kills:
-        found["hosts"] = sorted({host for x in kills for host in x["hosts"]})
         read = [x for x in kills if "lost" in x]
         if read:
             found["lost"] = spread([x["lost"] for x in read])

@@ -1,4 +1,7 @@
-"""An environment in which no peer leaves the machine: no proxies, no keys, no telemetry."""
+"""An environment in which no peer leaves the machine: no proxies, no keys, no telemetry.
+
+And no host is looked up but this one, whatever a peer wants: see site/sitecustomize.py.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ KEYS = ("WANDB_", "COMET_", "CLEARML_", "MLFLOW_", "NEPTUNE_", "TRACKIO_", "SWAN
         "DVC", "EVENTLOG_", "HF_", "OTEL_", "ACCELERATE_", "TENSORBOARD_", "RANK", "WORLD_SIZE",
         "LOCAL_RANK")  # fmt: skip
 """Beginnings of variables that would change what a peer does."""
+
+HOSTS = "COMPARE_HOSTS"
+"""Names the file with the hosts that somebody wanted to look up."""
 
 QUIET = {
     "WANDB_MODE": "offline",
@@ -48,7 +54,16 @@ def environment(folder: Path) -> dict[str, str]:
         "CLEARML_CACHE_DIR": str(folder / "clearml"),
         "TRACKIO_DIR": str(folder / "trackio"),
         "SWANLAB_SAVE_DIR": str(home / "swanlab"),
+        HOSTS: str(folder / "hosts"),
     }
-    here = str(Path(__file__).parents[1])
-    path = os.pathsep.join([here, *filter(None, [kept.get("PYTHONPATH")])])
+    peers = Path(__file__).parent
+    path = os.pathsep.join(
+        [str(peers / "site"), str(peers.parent), *filter(None, [kept.get("PYTHONPATH")])]
+    )
     return kept | QUIET | places | {"PYTHONPATH": path}
+
+
+def refused(folder: Path) -> list[str]:
+    """Return the hosts that a process with such an environment wanted to look up."""
+    path = folder / "hosts"
+    return sorted(set(path.read_text().split())) if path.exists() else []

@@ -22,7 +22,7 @@ import msgspec
 from peers.base import Case
 from peers.child import COUNTER
 from peers.mlflow_cases import TEMPLATE
-from peers.offline import environment
+from peers.offline import environment, refused
 from peers.plan import Plan
 from peers.usage import Tree
 
@@ -166,6 +166,7 @@ def run_loop(case: Case, plan: Plan, sizes: dict[str, Any], folder: Path) -> dic
     base = statistics.mean(raw["bare"])
     cpu = looks["closed"][0] - looks["whole"][0] - (looks["before"][0] - looks["bare"][0])
     return {
+        "hosts": refused(folder),
         "between": quantiles(raw["between"]),
         "burst": quantiles(raw["burst"]),
         "pairs": raw["pairs"],
@@ -186,26 +187,19 @@ def run_kill(case: Case, plan: Plan, folder: Path) -> dict[str, Any]:
     """Have a paced run read back while it goes on, kill it, and read what is left."""
     child = Child("kill", case.name, folder, {}, plan.deadline)
     ticks: list[tuple[int, int]] = []
-    hosts: list[str] = []
     reader = None
     try:
-        for message in child.messages():
-            if message["at"] == "opened":
-                break
-            hosts.append(message["host"])
+        next(child.messages())  # it is open
         if case.read is not None:
             reader = Reader(case.name, folder)
         child.go()
         for message in child.messages(time.monotonic() + plan.paced):
-            if message["at"] == "tick":
-                ticks.append((message["count"], message["mono"]))
-            else:
-                hosts.append(message["host"])
+            ticks.append((message["count"], message["mono"]))
         child.tree.look()
         os.kill(child.process.pid, signal.SIGKILL)
         child.process.wait(10)
         (logged,) = struct.unpack("<q", (folder / COUNTER).read_bytes())
-        result = {"logged": logged, "hosts": sorted(set(hosts))}
+        result = {"logged": logged, "hosts": refused(folder)}
         if reader is None:
             return result | {"unread": case.unread}
         result["survivors_done"] = child.tree.settle(SETTLE, root=False)

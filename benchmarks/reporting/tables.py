@@ -124,7 +124,7 @@ def about(result: Mapping[str, Any]) -> str:
         lines += [f"Failed: {name}, {error}." for error in case["errors"]]
         hosts = case.get("summary", {}).get("hosts")
         if hosts:
-            lines.append(f"{name} looked for other hosts: {', '.join(hosts)}.")
+            lines.append(f"{name} wanted to look up, and was refused: {', '.join(hosts)}.")
     lines += [f"Left out: {line}." for line in result.get("left_out", [])]
     return "\n\n".join(lines)
 
