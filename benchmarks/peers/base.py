@@ -59,7 +59,14 @@ class Case:
 
     def missing(self) -> list[str]:
         """Return the modules that are not installed."""
-        return [name for name in self.needs if importlib.util.find_spec(name) is None]
+        return [name for name in self.needs if not _there(name)]
+
+
+def _there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False
 
 
 def sdk(name: str) -> Any:

@@ -97,3 +97,41 @@ def test_the_pass_marks_say_what_an_interval_allows() -> None:
         [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
     )
     assert done.stdout.split("\n")[:3] == ["['met']", "['**missed**']", "['not decided']"]
+
+
+def test_a_peer_that_is_not_installed_is_skipped_and_named(tmp_path: Path) -> None:
+    """The cases of what is missing are left out, and the results say what that is."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); sys.modules['loguru'] = None\n"
+        "import compare\n"
+        "compare.main(['--tiny', '--cases', 'loguru', '--json', 'out.json'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(BENCHMARKS)],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert "skipped: loguru, not installed: loguru" in done.stdout
+
+
+def test_no_process_of_it_looks_up_another_host(tmp_path: Path) -> None:
+    """A name is refused before anybody is asked, and noted; the loopback is as it was."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import subprocess; from pathlib import Path; from peers.offline import *\n"
+        "look = 'import socket; socket.getaddrinfo(\"127.0.0.1\", 80)\\n'\n"
+        "look += 'socket.getaddrinfo(\"peer.invalid\", 80)'\n"
+        "done = subprocess.run([sys.executable, '-c', look], env=environment(Path.cwd()),\n"
+        "    capture_output=True, text=True)\n"
+        "print('is not looked up' in done.stderr, refused(Path.cwd()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(BENCHMARKS)],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout == "True ['peer.invalid']\n"
