@@ -50,6 +50,15 @@ def versions() -> dict[str, str]:
     return found
 
 
+def command(script: str) -> str:
+    """Return how this was started, less where the results go."""
+    arguments = sys.argv[1:]
+    if "--json" in arguments:
+        at = arguments.index("--json")
+        del arguments[at : at + 2]
+    return " ".join(["python", f"benchmarks/{script}", *arguments])
+
+
 def machine() -> dict[str, Any]:
     """Say where this was measured."""
     cpu = platform.processor() or platform.machine()
@@ -95,7 +104,7 @@ class Comparison:
         self.cases, self.plan, self._out = cases, PLANS[plan], out
         self.result: dict[str, Any] = {
             "kind": "compare",
-            "command": f"python benchmarks/compare.py {' '.join(sys.argv[1:])}".strip(),
+            "command": command("compare.py"),
             "plan": {"name": plan, **msgspec.to_builtins(self.plan)},
             "machine": machine(),
             "versions": versions(),
@@ -145,13 +154,13 @@ class Comparison:
                     mine["loops"].append(run_loop(case, self.plan, self.sizes, folder))
                 else:
                     mine["kills"].append(run_kill(case, self.plan, folder))
-            except FailedError as error:
-                word = f"FAILED: {error}"
-                mine["errors"].append(f"{kind}: {error}")
             except Exception as error:
-                word = f"FAILED: {type(error).__name__}: {error}"
-                mine["errors"].append(f"{kind}: {type(error).__name__}: {error}")
-                traceback.print_exc()
+                said = str(error).replace(str(folder), ".")
+                if not isinstance(error, FailedError):
+                    said = f"{type(error).__name__}: {said}"
+                    traceback.print_exc()
+                mine["errors"].append(f"{kind}: {said}")
+                word = f"FAILED: {said}"
         print(f"{time.monotonic() - start:6.1f} s  {kind}  {case.name}  {word}", flush=True)
         mine["summary"] = summary(mine)
         if self._out is not None:

@@ -24,11 +24,13 @@ BEGIN, END = "<!-- results: made by benchmarks/report.py -->", "<!-- end of resu
 
 
 def merged(results: Sequence[dict[str, Any]], kind: str, part: str) -> dict[str, Any]:
-    """Put the results of one kind together: what is said about them is the last one's."""
+    """Put the results of one kind together: machine and versions are the last one's."""
     found: dict[str, Any] = {}
     for result in results:
         if result["kind"] == kind:
-            found = {**found, **result, part: found.get(part, {}) | result[part]}
+            before = found.get("commands", [])
+            both = found.get(part, {}) | result[part]
+            found = {**found, **result, part: both, "commands": [*before, result["command"]]}
     return found
 
 
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{path}, {path.stat().st_size / 1e3:.0f} kB")
     put(options.page, blocks(compare, scale, found))
     for mark in found:
-        print(f"{mark.verdict:14} {mark.what}: {mark.asked}; {mark.measured}")
+        print(": ".join(filter(None, (mark.verdict, mark.what, mark.asked, mark.measured))))
 
 
 if __name__ == "__main__":

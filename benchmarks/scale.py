@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from compare import machine, versions
+from compare import command, machine, versions
 from peers.offline import environment
 
 SIZES: dict[str, list[int]] = {
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sizes = QUICK if options.quick or options.tiny else SIZES
     result: dict[str, Any] = {
         "kind": "scale",
-        "command": f"python benchmarks/scale.py {' '.join(sys.argv[1:])}".strip(),
+        "command": command("scale.py"),
         "machine": machine(),
         "versions": versions(),
         "cores": os.cpu_count(),

@@ -32,7 +32,7 @@ def main(name: str, folder: Path) -> None:
         try:
             count = read(folder)
         except Exception as fault:
-            count, error = -1, f"{type(fault).__name__}: {fault}"[:200]
+            count, error = -1, f"{type(fault).__name__}: {fault}".replace(str(folder), ".")[:200]
         end = time.monotonic_ns()
         # a reader that reads all the time would take what the logger needs
         pause = max(PAUSE, (end - start) / 1e9)

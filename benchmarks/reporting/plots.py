@@ -63,6 +63,7 @@ def loop(result: Mapping[str, Any], folder: Path) -> Path:
         rate, high, low = (100 / x for x in row["pairs"]["1.5"])
         axes.barh(y, rate, color=colour, alpha=0.7)
         axes.plot([low, high], [y, y], color="black", lw=1)
+    axes.set_xlim(0, 125)  # beyond it there is only noise
     axes.axvline(100, color="black", lw=0.8, ls=":")
     _names(axes, [name for name, *_ in rows])
     axes.set_xlabel("steps/s in % of nothing, steps of 1.5 ms (line: 95 % interval)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from peers.figures import CALLS, LOOPS, Column, delay, lost
@@ -51,7 +51,14 @@ def _cells(case: Mapping[str, Any], columns: Sequence[Column]) -> list[str]:
     row = case.get("summary", {})
     if "between" not in row:
         return ["failed" if case["errors"] else "not measured", *[""] * (len(columns) - 1)]
-    return [cell(row) for _, cell in columns]
+    return [_cell(cell, row) for _, cell in columns]
+
+
+def _cell(cell: Callable[[dict[str, Any]], str], row: dict[str, Any]) -> str:
+    try:
+        return cell(row)
+    except KeyError:  # a run that was cut short has a part of the figures
+        return ""
 
 
 def by_group(result: Mapping[str, Any], columns: Sequence[Column]) -> str:
@@ -71,7 +78,7 @@ def side(result: Mapping[str, Any]) -> str:
     base = nothing["memory"][0] if "memory" in nothing else 0.0
     columns: list[Column] = [
         ("readable after", delay),
-        ("of which one reading", lambda r: f"{r['reading_ms']:,.0f} ms" if "lost" in r else ""),
+        ("of which one reading", lambda r: f"{r['reading_ms']:,.1f} ms"),
         ("CPU, all processes, us a step", lambda r: f"{r['cpu_us'][0]:,.0f}"),
         ("memory over nothing, MB", lambda r: f"{(r['memory'][0] - base) / 1e6:,.0f}"),
         ("start, s", lambda r: f"{r['opening'][0]:.1f}"),
@@ -86,7 +93,7 @@ def _figure(name: str, value: Any) -> str:
         return value
     per, unit = next((u for end, u in UNITS.items() if name.endswith(end)), (1, ""))
     value = value / per
-    text = f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.2g}"
+    text = f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.2g}"
     return f"{text} {unit}" if unit and unit != "/s" else text
 
 
@@ -113,7 +120,7 @@ def about(result: Mapping[str, Any]) -> str:
     machine, versions = result["machine"], result["versions"]
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     lines = [
-        f"`{result['command']}`: {machine['cpu']}, {machine['cores']} cores, "
+        f"{', then '.join(f'`{one}`' for one in result['commands'])}: {machine['cpu']}, {machine['cores']} cores, "
         f"{machine['memory_gb']:.0f} GB, {machine['system']}, Python {machine['python']}; "
         f"load {machine['load']} when it began.",
         f"Versions: {listed}.",
