@@ -15,6 +15,9 @@ GROUPS = {
     "frameworks": "Through a framework",
     "plain": "Loggers of text, and dispatchers",
 }
+BUSY = 0.5
+"""The load, of each core, above which a machine is said to have been busy."""
+
 UNITS = {
     "_ns": (1e3, "us"), "_ns_each": (1, "ns"), "more_memory": (1e6, "MB"), "_ms": (1, "ms"),
     "_s": (1, "/s"), "copy_bytes": (1e3, "kB"),
@@ -119,12 +122,17 @@ def about(result: Mapping[str, Any]) -> str:
     """Say where, with what and how these results were made."""
     machine, versions = result["machine"], result["versions"]
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    commands = ", then ".join(f"`{command}`" for command in result["commands"])
     lines = [
-        f"{', then '.join(f'`{one}`' for one in result['commands'])}: {machine['cpu']}, {machine['cores']} cores, "
+        f"{commands}: {machine['cpu']}, {machine['cores']} cores, "
         f"{machine['memory_gb']:.0f} GB, {machine['system']}, Python {machine['python']}; "
         f"load {machine['load']} when it began.",
         f"Versions: {listed}.",
     ]
+    if machine["load"] > BUSY * machine["cores"]:
+        lines.insert(0, "**The machine was busy with other work: these figures show little.**")
+    if result.get("plan", {}).get("rounds") == 1:
+        lines.insert(0, "**One round only: the intervals are of few pairs.**")
     for name, why in result.get("skipped", {}).items():
         lines.append(f"Skipped: {name}, {why}.")
     for name, case in result.get("cases", {}).items():
