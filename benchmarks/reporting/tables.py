@@ -129,10 +129,6 @@ def about(result: Mapping[str, Any]) -> str:
         f"load {machine['load']} when it began.",
         f"Versions: {listed}.",
     ]
-    if machine["load"] > BUSY * machine["cores"]:
-        lines.insert(0, "**The machine was busy with other work: these figures show little.**")
-    if result.get("plan", {}).get("rounds") == 1:
-        lines.insert(0, "**One round only: the intervals are of few pairs.**")
     for name, why in result.get("skipped", {}).items():
         lines.append(f"Skipped: {name}, {why}.")
     for name, case in result.get("cases", {}).items():
@@ -144,9 +140,20 @@ def about(result: Mapping[str, Any]) -> str:
     return "\n\n".join(lines)
 
 
+def doubts(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say why figures are to be taken with care."""
+    found = []
+    if any(r["machine"]["load"] > BUSY * r["machine"]["cores"] for r in results):
+        found.append("**The machine was busy with other work: these figures show little.**")
+    if any(r.get("plan", {}).get("rounds") == 1 for r in results):
+        found.append("**One round only: the intervals are of few pairs.**")
+    return found
+
+
 def blocks(compare: Mapping[str, Any], scale: Mapping[str, Any], found: Sequence[Mark]) -> str:
     """Return all that stands between the page's markers."""
-    parts = ["### What was asked, and what there is", verdicts(found)]
+    parts = doubts([result for result in (compare, scale) if result])
+    parts += ["### What was asked, and what there is", verdicts(found)]
     if compare:
         parts += [
             "### A call on the training thread, in us",
