@@ -289,13 +289,14 @@ def _told(run_dir: Path) -> list[str]:
 
 def payload(data: bytes) -> None:
     """Decode any bytes as each kind of payload, with each codec."""
-    for read in (
+    reads: list[Callable[[], Any]] = [
         lambda: decode_events(data),
         lambda: decode_record(data, SegmentHeader).latched_events(),
         lambda: decode_record(data, Gap),
         lambda: decode_record(data, ClockPair),
         *(partial(unpack, data, codec, MAX_PAYLOAD) for codec in range(4)),
-    ):
+    ]
+    for read in reads:
         with contextlib.suppress(CodecError):
             read()
 

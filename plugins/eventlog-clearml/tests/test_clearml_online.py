@@ -239,7 +239,7 @@ def test_a_server_that_is_not_there(server: Any, monkeypatch: pytest.MonkeyPatch
     assert time.monotonic() - start < 20
     monkeypatch.delenv("CLEARML_API_ACCESS_KEY")
     monkeypatch.delenv("CLEARML_API_SECRET_KEY")
-    with pytest.raises(RefusedError, match="clearml-init.* offline=True"):
+    with pytest.raises(RefusedError, match=r"clearml-init.* offline=True"):
         opened()
 
 

@@ -432,7 +432,7 @@ def test_unready_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_online_without_a_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to do, and leaves nothing; a key that the SDK was told in this process counts."""
+    """It says what to do and leaves nothing; a key that the SDK was told in this process counts."""
     from comet_ml import config
 
     monkeypatch.chdir(tmp_path)

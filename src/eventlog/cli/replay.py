@@ -32,7 +32,7 @@ from eventlog.cli.runs import open_run
 from eventlog.clock import monotonic_ns
 
 if TYPE_CHECKING:
-    from eventlog._replay import Part, ReplayReport
+    from eventlog._replay import Part, ReplayOptions, ReplayReport
     from eventlog._replay import Progress as Progressed
 
 __all__ = ["replay"]
@@ -197,7 +197,7 @@ def _replay(
     run: Path,
     rank: int | None,
     sinks: dict[str, dict[str, Any] | None],
-    options: dict[str, Any],
+    options: ReplayOptions,
 ) -> None:
     from eventlog import _replay as replays
 
