@@ -48,6 +48,7 @@ def summary(case: dict[str, Any]) -> dict[str, Any]:
             "step_ms",
         ):
             found[name] = spread([x[name] for x in loops])
+        found["pair_count"] = {ms: sum(len(x["pairs"][ms]) for x in loops) for ms in found["pairs"]}
         found["processes"] = len(loops)
         found["settled"] = all(x["settled"] for x in loops)
     found["hosts"] = sorted({host for x in [*loops, *kills] for host in x["hosts"]})

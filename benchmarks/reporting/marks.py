@@ -11,6 +11,9 @@ MET, MISSED, OPEN, UNKNOWN = "met", "**missed**", "not decided", "not measured"
 FLAT = 1.2
 """Costs that are no more than this many times those of the smaller size are flat."""
 
+ENOUGH = 20
+"""Pairs below which an interval decides nothing."""
+
 Rows = Mapping[str, Mapping[str, Any]]
 Scale = Mapping[str, list[dict[str, Any]]]
 
@@ -32,6 +35,10 @@ class Mark(NamedTuple):
 
 def _verdict(good: bool) -> str:
     return MET if good else MISSED
+
+
+def _enough(rows: Rows, name: str) -> bool:
+    return bool(rows[name].get("pair_count", {}).get("1.5", 0) >= ENOUGH)
 
 
 def _quick(rows: Rows, p: str, times: float) -> Mark:
@@ -58,6 +65,7 @@ def _cheaper(rows: Rows, peer: str, ours: str, times: float, what: str) -> Mark:
 def _loop(rows: Rows, name: str, most: float, what: str) -> Mark:
     middle, low, high = ((x - 1) * 100 for x in rows[name]["pairs"]["1.5"])
     verdict = MET if high <= most else MISSED if low > most else OPEN
+    verdict = verdict if _enough(rows, name) else OPEN
     return Mark(
         what,
         f"at most {most:.0f} % slower than nothing",
@@ -70,6 +78,7 @@ def _rate(rows: Rows) -> Mark:
     # by pairs; the highest ratio of times is the lowest rate
     middle, low, high = (100 / x for x in rows["eventlog+7-sidecar"]["pairs"]["1.5"])
     verdict = MET if high >= 97 else MISSED if low < 97 else OPEN
+    verdict = verdict if _enough(rows, "eventlog+7-sidecar") else OPEN
     return Mark(
         "loop with all seven trackers in the sidecar",
         "at least 97 % of nothing, with a core free",

@@ -90,7 +90,8 @@ def test_the_pass_marks_say_what_an_interval_allows() -> None:
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from reporting.marks import marks\n"
         "for pair in ((1.0, 0.99, 1.005), (1.02, 1.015, 1.03), (1.0, 0.98, 1.03)):\n"
-        "    found = marks({'eventlog': {'pairs': {'1.5': pair}}}, {})\n"
+        "    row = {'pairs': {'1.5': pair}, 'pair_count': {'1.5': 100}}\n"
+        "    found = marks({'eventlog': row}, {})\n"
         "    print([m.verdict for m in found if m.what == 'loop with the log alone'])\n"
     )
     done = subprocess.run(
