@@ -53,7 +53,7 @@ class PendingValues:
     """An event of which some values are still on their way from a device."""
 
     def __init__(self, event: Event, pending: Sequence[Fetched], size: int = 0) -> None:
-        self._event = event
+        self.event = event
         self._pending = pending
         self.size = size + 256 * len(pending)
 
@@ -68,7 +68,7 @@ class PendingValues:
         for fetched in self._pending:
             found |= fetched.values()
         made = snapshot(found)
-        return msgspec.structs.replace(self._event, values={**self._event.values, **made.values})
+        return msgspec.structs.replace(self.event, values={**self.event.values, **made.values})
 
 
 class Sized:
@@ -77,12 +77,12 @@ class Sized:
     ready = True
 
     def __init__(self, event: Event, size: int) -> None:
-        self._event = event
+        self.event = event
         self.size = size
 
     def resolve(self) -> Event:
         """Return it."""
-        return self._event
+        return self.event
 
 
 def copy_array(value: Any) -> Any:
@@ -153,7 +153,7 @@ class DeferredImage:
     """An `ImageEvent` whose pixels are still to be encoded."""
 
     def __init__(self, event: ImageEvent, images: Sequence[Any], blobs: BlobStore) -> None:
-        self._event = event
+        self.event = event
         self._images = images
         self._blobs = blobs
         self.size = sum(map(_size, images))
@@ -171,7 +171,7 @@ class DeferredImage:
             refs.append(self._blobs.put(data, mime))
             if len(refs) == 1:
                 width, height = size
-        return msgspec.structs.replace(self._event, blobs=refs, width=width, height=height)
+        return msgspec.structs.replace(self.event, blobs=refs, width=width, height=height)
 
 
 def encode_image(image: Any) -> tuple[bytes, str, tuple[int, int]]:
@@ -228,7 +228,7 @@ class DeferredFigure:
     ready = True
 
     def __init__(self, event: FigureEvent, png: bytes, blobs: BlobStore) -> None:
-        self._event = event
+        self.event = event
         self._png = png
         self._blobs = blobs
         self.size = len(png)
@@ -238,7 +238,7 @@ class DeferredFigure:
         width = int.from_bytes(self._png[16:20], "big")
         height = int.from_bytes(self._png[20:24], "big")
         ref = self._blobs.put(self._png, "image/png")
-        return msgspec.structs.replace(self._event, blob=ref, width=width, height=height)
+        return msgspec.structs.replace(self.event, blob=ref, width=width, height=height)
 
 
 def render_figure(figure: Any) -> bytes:
@@ -260,7 +260,7 @@ class DeferredHistogram:
     """A `HistogramEvent` whose values are still to be binned."""
 
     def __init__(self, event: HistogramEvent, values: Any, bins: int) -> None:
-        self._event = event
+        self.event = event
         self._values = values
         self._bins = bins
         self.size = _size(values)
@@ -283,7 +283,7 @@ class DeferredHistogram:
             finite = array[np.isfinite(array)]
             counts, edges = _bin(finite, self._bins)
             return msgspec.structs.replace(
-                self._event,
+                self.event,
                 edges=edges.tolist(),
                 counts=counts.tolist(),
                 n=int(finite.size),
@@ -321,15 +321,15 @@ class DeferredArtifact:
     size = 0
 
     def __init__(self, event: ArtifactEvent, blobs: BlobStore) -> None:
-        self._event = event
+        self.event = event
         self._blobs = blobs
 
     def resolve(self) -> Event:
         """Copy the file into the run."""
-        path = Path(self._event.path)
+        path = Path(self.event.path)
         mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         ref: BlobRef = self._blobs.put_file(path, mime)
-        return msgspec.structs.replace(self._event, blob=ref, size=ref.size)
+        return msgspec.structs.replace(self.event, blob=ref, size=ref.size)
 
 
 def plain_table(

@@ -330,12 +330,15 @@ def test_a_store_makes_its_directory_again(tmp_path: Path) -> None:
     assert (store.directory / ref.sha256).read_bytes() == b"a"
 
 
-def test_an_image_that_cannot_be_made_costs_itself(recorder: Recorder) -> None:
-    """A wrong shape is found on the writer's thread: counted, and what follows is written."""
-    bad = DeferredImage(ImageEvent(tag="i"), [np.zeros(3)], recorder.blobs)  # type: ignore[arg-type]
+def test_an_image_that_cannot_be_made_costs_itself(
+    recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong shape is found on the writer's thread: counted and named; what follows is written."""
+    bad = DeferredImage(ImageEvent(tag="i", step=7), [np.zeros(3)], recorder.blobs)  # type: ignore[arg-type]
     empty = DeferredImage(ImageEvent(tag="i"), [np.zeros((0, 4))], recorder.blobs)  # type: ignore[arg-type]
     for item in (bad, empty):
         recorder.inbox.put(item)
     recorder.offer(StepEvent(step=1), {"a": 1})
     assert [type(e) for e in stored(recorder)] == [StepEvent]
     assert recorder.writer.statistics().dropped == {"unresolved": 2}
+    assert "(unresolved): ImageEvent 'i' at step 7: ValueError: " in caplog.text

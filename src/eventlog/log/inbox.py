@@ -22,9 +22,18 @@ EVENT_BYTES = 400
 
 
 class Deferred(Protocol):
-    """An event of which a part is made on the writer's thread: a blob, a histogram's bins."""
+    """An event of which a part is made on the writer's thread: a blob, a histogram's bins.
+
+    Attributes:
+        size: Bytes that it takes in memory.
+    """
 
     size: int
+
+    @property
+    def event(self) -> Event:
+        """What is there already, by which it is named if the rest cannot be made."""
+        ...
 
     @property
     def ready(self) -> bool:

@@ -74,6 +74,20 @@ class WriterStatistics(NamedTuple):
     degraded: str | None
 
 
+def _named(item: Any) -> str:
+    """Return what an event that could not be made was to be, and where."""
+    event = getattr(item, "event", None)
+    if not isinstance(event, Event):
+        return type(item).__name__
+    what = getattr(event, "tag", None) or getattr(event, "name", None) or ", ".join(event.values)
+    return f"{type(event).__name__} {str(what)[:80]!r} at step {event.step}"
+
+
+def _in_a_line(error: BaseException) -> str:
+    """Return an error without the pages that some libraries' errors go on for."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
+
+
 class Writer:
     """Takes events from the inbox, gives them their seq, and writes them.
 
@@ -236,7 +250,7 @@ class Writer:
                         raise TypeError(f"resolve() must return an Event, not {event!r:.80}")
                     events.append(event)
                 except Exception as error:
-                    self._drop("unresolved", f"{type(error).__name__}: {error}")
+                    self._drop("unresolved", f"{_named(item)}: {_in_a_line(error)}")
         return events
 
     def _by_attempt(self, events: list[Event]) -> list[list[Event]]:
