@@ -122,7 +122,7 @@ def test_offline_files_of_a_resumed_run_are_one_run_after_sync(server: Any, tmp_
         sink.open(RunInfo(run_id="r1", project="p"))
         sink.write(steps(rows))
         if status == "failed":
-            sink.write([RunFinished(status=status, error="no", seq=5)])
+            sink.write([RunFinished(status="failed", error="no", seq=5)])
         sink.close(status)  # type: ignore[arg-type]
     wandb = str(Path(sys.executable).with_name("wandb"))
     env = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_ERROR_REPORTING": "false"}
