@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from eventlog._care import Meter
+from eventlog._care import Meter, Turn
 from eventlog._loop import in_asyncio
 from eventlog._terms import Deadlines
 from eventlog.exceptions import SinkError, SinkTimeoutError
@@ -55,7 +55,7 @@ class SinkCalls:
         name = f"sink {self._alias!r}: {what}()"
         if self._async:
             with anyio.move_on_after(deadline) as scope:
-                await self.meter.wait(_guarded(function))
+                await self.meter.wait(_guarded(function), Turn(name, deadline))
             if scope.cancelled_caught:
                 raise SinkTimeoutError(f"{name} took longer than {deadline:g} s")
             return
@@ -74,17 +74,28 @@ async def _guarded(function: Callable[[], Any]) -> None:
         result = function()
         if inspect.isawaitable(result):  # a sink's open, flush and close may be plain
             await result
+    except (Exception, GeneratorExit):
+        raise
     except SystemExit as error:
         raise SinkError(f"the sink raised SystemExit({error.code!r})") from error
-    except KeyboardInterrupt as error:
-        if is_users_own(error) and not _is_spared():
+    except BaseException as error:
+        if _is_cancelled(error) or (is_users_own(error) and not _is_spared()):
             raise
-        raise SinkError("the sink raised KeyboardInterrupt") from error
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task() if in_asyncio() else None
-        if task is not None and task.cancelling():
-            raise
-        raise SinkError("the sink raised a cancellation of its own") from error
+        if isinstance(error, asyncio.CancelledError):
+            raise SinkError("the sink raised a cancellation of its own") from error
+        raise SinkError(f"the sink raised {type(error).__name__}: {error}") from error
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Whether an error is that of this task being cancelled, alone or in a group of a nursery."""
+    if in_asyncio():
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            return False
+    kind = anyio.get_cancelled_exc_class()
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(kind)[1] is None
+    return isinstance(error, kind)
 
 
 def _is_spared() -> bool:

@@ -8,12 +8,13 @@ they are cut to a length, and there is a pause between them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["CARE", "Care", "Guest", "Meter"]
+__all__ = ["CARE", "Care", "Guest", "Meter", "Turn", "turn_on"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,29 @@ class Care:
 
 
 CARE = Care()
+LONGEST_PAUSE = 1.0
 _FORGET = 0.9
 _AT_FIRST = 16
+
+
+class Turn(NamedTuple):
+    """A call that has a loop to itself, until it awaits something.
+
+    Attributes:
+        what: Which it is.
+        deadline: Seconds that it may take.
+    """
+
+    what: str
+    deadline: float
+
+
+_turns: dict[int, Turn] = {}
+
+
+def turn_on(thread: int) -> Turn | None:
+    """Return the call that the loop of a thread is in just now."""
+    return _turns.get(thread)
 
 
 class Meter:
@@ -65,9 +87,9 @@ class Meter:
         finally:
             self._add(time.monotonic() - wall, time.thread_time() - cpu)
 
-    async def wait(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Await a coroutine, whose time does not count while it waits."""
-        wall, turns = time.monotonic(), _Turns(coroutine)
+    async def wait(self, coroutine: Coroutine[Any, Any, Any], turn: Turn) -> None:
+        """Await a coroutine, whose CPU time does not count while it waits."""
+        wall, turns = time.monotonic(), _Turns(coroutine, turn)
         try:
             await turns
         finally:
@@ -83,20 +105,24 @@ class Meter:
 class _Turns:
     """A coroutine that is awaited, and how much CPU time its turns have taken."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], turn: Turn) -> None:
         self._coroutine = coroutine
+        self._turn = turn
         self.cpu = 0.0
 
     def __await__(self) -> Generator[Any, Any, Any]:
         go: Callable[[Any], Any] = self._coroutine.send
         given: Any = None
+        thread = threading.get_ident()
         while True:
             before = time.thread_time()
+            _turns[thread] = self._turn
             try:
                 waits_for = go(given)
             except StopIteration as end:
                 return end.value
             finally:
+                del _turns[thread]
                 self.cpu += time.thread_time() - before
             try:
                 given = yield waits_for
@@ -141,7 +167,7 @@ class Guest:
 
     def pause(self, cpu: float, busy: float) -> float:
         """Return the seconds to wait after a call that took so much CPU time, and so long."""
-        return cpu / self._care.duty - busy
+        return min(LONGEST_PAUSE, cpu / self._care.duty - busy)
 
     def _parts(self) -> tuple[float, float]:
         """Return the seconds of an event and those of a call: a line through what was learned."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from eventlog._secrets import redact_tokens, remember_secrets
+from eventlog._secrets import looks_random, redact_tokens, remember_secrets
 
 __all__ = ["REDACTED", "error_text", "plain_config", "redact_text"]
 
@@ -94,7 +94,9 @@ def _key(key: Any) -> str:
 def _hidden(key: str, value: Any, path: tuple[int, ...]) -> Any:
     name = _HUMP.sub("_", key)
     if _SECRET_KEY.search(name) and issubclass(type(value), str | bytes) and value:
-        remember_secrets(value)
+        # "pad_token" and its like are a tokenizer's: hidden there, and no secret in other texts
+        if _SECRET_GROUP.search(name) or looks_random(str(value)):
+            remember_secrets(value)
         return REDACTED
     plain = _plain(value, path)
     if type(plain) in (list, dict) and _SECRET_GROUP.search(name):

@@ -34,6 +34,7 @@ from eventlog.log.follow import FollowSource
 from eventlog.log.segment_reader import Damage
 from eventlog.log.source import Source
 from eventlog.selection import Instant, Selection, instant
+from eventlog.sinks._told import told_text
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.select import Sinks, select_sinks
 from eventlog.subscription import Every, Subscription
@@ -275,7 +276,7 @@ async def areplay(
     return ReplayReport(
         all(s.state == "closed" and not s.dead and not s.lost for s in statistics.values()),
         statistics,
-        {alias: port.sink.url for alias, port in delivery.ports.items()},
+        {alias: told_text(port.sink, "url") for alias, port in delivery.ports.items()},
         base,
         reading.stored.damage,
         reading.trimmed,

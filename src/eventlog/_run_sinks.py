@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from eventlog.exceptions import SinkLoadError, SinkTimeoutError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.recorder import Recorder, rank_directory, sink_directory
 from eventlog.sinks._thread import call_apart
+from eventlog.sinks._told import told_text
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.registry import load_sink_class
 from eventlog.sinks.select import SinkSpec, unready
@@ -29,6 +31,8 @@ from eventlog.subscription import Subscription
 __all__ = ["SinkMethods"]
 
 logger = logging.getLogger("eventlog")
+
+_MOMENT = 1.0
 
 
 def _say_what_is_missing(spec: SinkSpec) -> None:
@@ -80,10 +84,15 @@ class SinkMethods:
         """Make the sinks that run here; return the aliases of those that do not, too."""
         made: list[tuple[SinkSpec, Sink]] = []
         isolated: list[str] = []
+        end = time.monotonic() + deadline
         for spec in specs:
             what = f"sink {spec.alias!r}: to import and make it"
+            # of all that hang, the first takes the time; the others have a moment
+            left = max(_MOMENT, end - time.monotonic())
             try:
-                sink = call_apart(partial(self._make_sink, spec, on_disk), what, deadline)
+                sink = call_apart(
+                    partial(self._make_sink, spec, on_disk), what, min(left, deadline)
+                )
             except (SinkLoadError, SinkTimeoutError) as error:
                 self._fail(spec.alias, error)
                 continue
@@ -176,8 +185,9 @@ class SinkMethods:
     def url(self) -> str | None:
         """Where to look at the run: the first sink's address or path, or the directory."""
         for port in self._delivery.ports.values():
-            if port.sink.url is not None:
-                return port.sink.url
+            url = told_text(port.sink, "url")
+            if url is not None:
+                return url
         return None if self.dir is None else str(self.dir)
 
     def sink(self, alias: str) -> SinkHandle:
@@ -203,7 +213,8 @@ class SinkMethods:
             known = ", ".join([*self._delivery.ports, *isolated, *self._failed]) or "none"
             raise KeyError(f"this run has no sink {alias!r}; its sinks: {known}")
         sink = port.sink
-        return SinkHandle(alias, port.state, sink.url, sink.run_id, sink.tracker, port.error)
+        url, run_id = told_text(sink, "url"), told_text(sink, "run_id")
+        return SinkHandle(alias, port.state, url, run_id, sink.tracker, port.error)
 
     @property
     def _supervisors(self) -> list[Supervisor]:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["redact_tokens", "remember_secrets"]
+__all__ = ["looks_random", "redact_tokens", "remember_secrets"]
 
 _known: dict[str, None] = {}
 """Values that were found under a secret's name in this process: nothing else may quote them."""
 
-_KNOWN = 64
+_KNOWN = 256
 _TELLING = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z]).{8,}|.{20,}", re.DOTALL)
 """What is no word that stands in other texts as well."""
 
 _WORD = r"[A-Za-z0-9_\-]"
+# sixteen characters that no name of words with hyphens or underscores between them has
+_RANDOM = rf"(?={_WORD}{{0,200}}?(?=[A-Za-z]{{0,15}}[0-9])[A-Za-z0-9]{{16}})"
 
 _SHAPES = (
-    rf"sk-{_WORD}{{16,}}",  # OpenAI, Anthropic, OpenRouter, DeepSeek, ...
+    rf"sk-{_RANDOM}{_WORD}{{16,}}",  # OpenAI, Anthropic, OpenRouter, DeepSeek, ...
     r"hf_[A-Za-z0-9]{16,}",
     r"api_org_[A-Za-z0-9]{16,}",  # Hugging Face, of an organisation
     r"wandb_v1_[A-Za-z0-9_]{16,}",
@@ -44,7 +46,8 @@ _SHAPES = (
     r"do[opr]_v1_[0-9a-f]{64}",  # DigitalOcean
     r"dapi[0-9a-f]{32}",  # Databricks
     r"r8_[A-Za-z0-9]{37}",  # Replicate
-    rf"(?:gsk_|pplx-|xai-|nvapi-|tgp_v1_){_WORD}{{20,}}",  # Groq, Perplexity, xAI, NVIDIA, Together
+    # Groq, Perplexity, xAI, NVIDIA, Together
+    rf"(?:gsk_|pplx-|xai-|nvapi-|tgp_v1_){_RANDOM}{_WORD}{{20,}}",
     rf"hv[sbr]\.{_WORD}{{20,}}",  # Vault
     rf"dckr_(?:pat|oat)_{_WORD}{{20,}}",
     r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}",  # Postman
@@ -100,6 +103,14 @@ _HEADER = re.compile(
 )
 # the whole of an address's user is a token where it is long and has no password
 _USER = re.compile(r"\b([a-z][a-z0-9+.\-]{0,30}://)[^\s/:@]{20,200}@", re.IGNORECASE)
+
+
+def looks_random(text: str) -> bool:
+    """Whether a text has a part that is no word, number or name of a model: a key's is long."""
+    return (
+        re.search(r"(?=[A-Za-z]{0,15}[0-9])(?=[0-9]{0,15}[A-Za-z])[A-Za-z0-9]{16}", text)
+        is not None
+    )
 
 
 def remember_secrets(value: Any) -> None:

@@ -1,4 +1,7 @@
-"""Noticing that a loop stands still: a deadline in it does not pass where nothing is awaited."""
+"""Noticing that a call of a sink stops its loop: no deadline passes where nothing is awaited.
+
+What is ours may be held up as well, by a disk, and is left alone: only a sink's own call counts.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import time
 from collections.abc import Callable
 
 import anyio
+
+from eventlog._care import turn_on
 
 __all__ = ["Standstill"]
 
@@ -18,20 +23,26 @@ class Standstill:
     """A thread that looks whether the loop still turns.
 
     Args:
-        limit: Seconds for which it may stand still. They are counted and not measured, so that a
-            process that was stopped has not stood still.
-        notice: Called on the thread, once, when it was longer.
+        margin: Seconds for which a call may have the loop to itself, beside its deadline. They are
+            counted and not measured, so that a process that was stopped has not stood still.
+        notice: Called on the thread, once, with the name of the call that had it for longer.
     """
 
-    def __init__(self, limit: float, notice: Callable[[], None]) -> None:
-        self._limit = limit
+    def __init__(self, margin: float, notice: Callable[[str], None]) -> None:
+        self._margin = margin
         self._notice = notice
         self._still = 0.0
         self._over = False
 
     async def watch(self) -> None:
         """Turn with the loop, until cancelled."""
-        threading.Thread(target=self._look, name="eventlog-standstill", daemon=True).start()
+        thread = threading.Thread(
+            target=self._look,
+            args=(threading.get_ident(),),
+            name="eventlog-standstill",
+            daemon=True,
+        )
+        thread.start()
         try:
             while True:
                 self._still = 0.0
@@ -39,10 +50,13 @@ class Standstill:
         finally:
             self._over = True
 
-    def _look(self) -> None:
+    def _look(self, loop: int) -> None:
         while not self._over:
-            if self._still > self._limit:
-                self._notice()
+            turn = turn_on(loop)
+            if turn is None:
+                self._still = 0.0
+            elif self._still > turn.deadline + self._margin:
+                self._notice(turn.what)
                 return
             time.sleep(_LOOK_EVERY)
             self._still += _LOOK_EVERY

@@ -133,7 +133,7 @@ def _plain(state: Any) -> dict[str, Any]:
     """
     data = msgspec.msgpack.encode(state)
     if len(data) > _STATE_BYTES:
-        raise ValueError(f"state() must return at most 1 KiB, not {len(data)} bytes")
+        raise ValueError(f"state() must return at most {_STATE_BYTES} bytes, not {len(data)}")
     try:
         return msgspec.msgpack.decode(data, type=dict[str, Any])
     except msgspec.MsgspecError as error:

@@ -21,6 +21,7 @@ from eventlog.events import Event, RunFinished, RunStarted, Status
 from eventlog.exceptions import RefusedError, SinkError, SinkTimeoutError
 from eventlog.keeping import DeadLetters, Keeper
 from eventlog.log.source import Source
+from eventlog.sinks._told import told_unshown
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.subscription import Mark, Subscription
 
@@ -187,6 +188,7 @@ class Port:
         self._status = status
         self._guest = None if care is None else Guest(care)
         self._named = False
+        self._rest_to = 0.0
         self._said: dict[str, float] = {}
         self._told: Status | None = None
 
@@ -207,7 +209,7 @@ class Port:
             lost=counted.lost,
             retries=self.retries,
             unkept=0 if self._keeper is None else self._keeper.failures,
-            unshown=dict(self.sink.unshown),
+            unshown=told_unshown(self.sink),
             refusal=self.refusal,
             state=self.state,
             error=self.error,
@@ -425,12 +427,19 @@ class Port:
             if guest is None or self._source_closed():
                 await self._write(events[at:] if at else events)
                 return
+            await self._give_way()
             part = events[at : at + guest.most(len(events) - at)]
             await self._write(part)
             at += len(part)
-            pause = guest.pause(*self._calls.meter.last)
-            if pause > 0:
-                await self._sleep(pause)
+            self._rest_to = anyio.current_time() + guest.pause(*self._calls.meter.last)
+
+    async def _give_way(self) -> None:
+        """Leave the interpreter to others, as long as there are any: not once the run has ended."""
+        assert self._waker is not None  # noqa: S101 - run() made it
+        with anyio.move_on_after(max(0.0, self._rest_to - anyio.current_time())):
+            while not (self._stopped or self._source_closed()):
+                await self._waker.wait()
+        self._check_stopped()
 
     async def _write(self, events: list[Event], *, suspected: bool = False) -> None:
         """Give the sink events until it takes them, or those are known that it refuses.

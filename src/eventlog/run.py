@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import anyio
 
-from eventlog._config import plain_config, redact_text
+from eventlog._config import error_text, plain_config, redact_text
 from eventlog._counters import Counters
 from eventlog._due import Dues
 from eventlog._meeting import Meeting, Whereabouts
@@ -413,8 +413,11 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
     def _deliver(self) -> None:
         try:
             anyio.run(self._delivery.run)
-        except Exception:
+        except BaseException as error:
             logger.exception("eventlog: delivery ended; the log goes on")
+            for port in self._delivery.ports.values():
+                if not port.finished:
+                    port.state, port.error = "failed", f"delivery ended: {error_text(error)}"
         self._delivered.set()
         self._progress.set()
 

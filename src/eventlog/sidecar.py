@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import base64
 import logging
-import math
 import os
 import sys
 import time
@@ -41,6 +40,7 @@ from eventlog.log.archive import Log, open_log
 from eventlog.log.follow import FollowSource
 from eventlog.recorder import rank_directory, sink_directory
 from eventlog.sinks._thread import SinkThread
+from eventlog.sinks._told import told_text
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.plan import PLAN, read_plan
 from eventlog.sinks.select import SinkSpec
@@ -283,7 +283,7 @@ async def deliver_plan(
     linger: float = LINGER,
     orders: Orders | None = None,
     report: Callable[[dict[str, SinkReport]], None] | None = None,
-    stuck: Callable[[], None] | None = None,
+    stuck: Callable[[str], None] | None = None,
 ) -> dict[str, SinkStatistics]:
     """Deliver a run's log to its kept sinks, from their checkpoints on, until it ends.
 
@@ -297,8 +297,8 @@ async def deliver_plan(
         orders: The sinks' further options, and what they are granted; by default what the run
             granted them.
         report: Told how the sinks are, when that changes.
-        stuck: Called on a thread when a sink has blocked the loop for longer than any call may
-            take.
+        stuck: Called on a thread when an async sink has blocked the loop for longer than its call
+            may take, with the name of the call.
 
     Returns:
         What each sink took; one that could not be made took nothing and has failed.
@@ -336,7 +336,7 @@ async def deliver_plan(
         group.start_soon(say.run)
         group.start_soon(_limit, source, linger, group.cancel_scope)
         if stuck is not None:
-            group.start_soon(Standstill(_longest(orders.deadlines), stuck).watch)
+            group.start_soon(Standstill(MARGIN, stuck).watch)
         async with anyio.create_task_group() as deliveries:
             for spec in specs:
                 deliveries.start_soon(deliver_to, spec)
@@ -346,12 +346,6 @@ async def deliver_plan(
     for alias, problem in failed.items():
         taken[alias] = SinkStatistics(state="failed", error=problem)
     return taken
-
-
-def _longest(deadlines: Deadlines) -> float:
-    """Return the seconds after which a call that is not over will not be any more."""
-    terms = (deadlines.open, deadlines.write, deadlines.flush, deadlines.close)
-    return max((term for term in terms if math.isfinite(term)), default=DEADLINES.open) + MARGIN
 
 
 async def _limit(source: FollowSource, linger: float, scope: anyio.CancelScope) -> None:
@@ -391,8 +385,8 @@ class _Reporter:
         for port in self._ports:
             reports[port.alias] = SinkReport(
                 state=port.state,
-                url=port.sink.url,
-                run_id=port.sink.run_id,
+                url=told_text(port.sink, "url"),
+                run_id=told_text(port.sink, "run_id"),
                 error=port.error,
                 flushed_to=port.flushed_to,
                 statistics=msgspec.to_builtins(port.statistics()),
@@ -421,7 +415,7 @@ class _StatusFile:
         status = SidecarStatus(pid=os.getpid(), token=self._token, sinks=sinks)
         try:
             replace_file(self._path, msgspec.json.encode(status))
-        except OSError as error:
+        except Exception as error:  # a disk, or what a sink says of itself
             if not self._failed:
                 logger.warning("eventlog: %s cannot be written: %s", self._path, error)
             self._failed = True
@@ -507,15 +501,18 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("eventlog: interrupted; the same command goes on where it stopped", file=sys.stderr)
         return INTERRUPTED
-    except Exception:
+    except BaseException:
         logger.exception("eventlog: the sidecar failed")
         return BROKEN
     return 0 if all(s.state == "closed" for s in statistics.values()) else 1
 
 
-def _end_stuck() -> None:
+def _end_stuck(what: str) -> None:
     """End a process whose loop does not turn: nothing else in it could, and it would stay."""
-    logger.error("eventlog: the sidecar is ended: an async sink blocks its loop, and so all others")
+    logger.error(
+        "eventlog: the sidecar is ended: an async sink blocks its loop, and so all others, in %s",
+        what,
+    )
     os._exit(BROKEN)
 
 

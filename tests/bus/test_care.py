@@ -184,6 +184,20 @@ async def test_at_the_end_nobody_is_held_up() -> None:
     assert [len(batch) for batch in sink.batches] == [512, 512]
 
 
+async def test_a_pause_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever closes a run does not wait for what was to spare the training."""
+    monkeypatch.setattr("eventlog._care.LONGEST_PAUSE", 1000.0)
+    log = Living()
+    sink = Computes(once=0.05)
+    port = log.port(sink, care=Care(duty=0.0001))
+    log.steps(1)
+    async with log.running():
+        await until(lambda: port.statistics().delivered == 1)
+        log.steps(1)
+    assert len(sink.events) == 2
+    assert port.state == "closed"
+
+
 async def test_a_backlog_leaves_a_part_of_the_core() -> None:
     """While there is much to catch up, the sink's thread is not at work all the time."""
     log = Living()

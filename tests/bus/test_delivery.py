@@ -24,6 +24,7 @@ from eventlog.log.writer import Writer
 from eventlog.sinks.base import RunInfo
 from eventlog.subscription import Subscription
 from eventlog.testing import AsyncFaultySink, AsyncMemorySink, Fault, FaultySink, MemorySink
+from eventlog.testing.faults import PanicError
 
 QUICK = Retry(first=0.001, most=0.002)
 SHORT = Deadlines(open=0.1, write=0.1, flush=0.1, close=0.1)
@@ -245,7 +246,16 @@ async def test_what_would_end_a_program_stays_in_the_sink(error: BaseException) 
 
 
 @pytest.mark.parametrize("method", ["open", "write", "flush", "close"])
-@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit(3),
+        asyncio.CancelledError(),
+        PanicError("native"),
+        BaseExceptionGroup("several", [PanicError("native"), ValueError()]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 async def test_what_would_end_a_loop_stays_in_the_asynchronous_sink(
     method: str, error: BaseException
 ) -> None:

@@ -24,7 +24,13 @@ ENDS: Final = (
 KILLED: Final = ("sigterm", "kill -9")
 """The ends after which nothing of the training process runs: no run is closed."""
 SIGNALS: Final = ("Ctrl-C", "sigterm, asked for", "sigterm", "kill -9")
-RAISES: Final = ("exception", "system_exit", "keyboard_interrupt", "cancellation")
+RAISES: Final = (
+    "exception",
+    "system_exit",
+    "keyboard_interrupt",
+    "cancellation",
+    "panic",
+)
 DEADLY: Final = ("exit", "kill")
 OUTAGES: Final = ("busy", "down")
 SLOW: Final = ("hang", "late")

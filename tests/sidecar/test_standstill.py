@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import anyio
 
 from eventlog import open_log
+from eventlog._care import Meter, Turn
 from eventlog._standstill import Standstill
 from eventlog.sidecar import read_status
 from eventlog.testing.faults import MENDED, STRUCK, taken
@@ -68,24 +70,32 @@ def test_a_sidecar_whose_loop_is_blocked_ends_when_its_run_is_killed(tmp_path: P
     assert len(taken(run_dir / "broken")) == open_log(run_dir).summary().events
 
 
-def test_a_loop_that_turns_is_left_alone_and_one_that_does_not_is_noticed_once() -> None:
-    """Whoever waits with the loop does not hold it up."""
-    noticed: list[int] = []
+def test_only_a_call_that_stops_the_loop_beyond_its_deadline_is_noticed() -> None:
+    """Whoever awaits does not stop it; a disk that does is no sink; and some may take for ever."""
+    noticed: list[str] = []
     came = threading.Event()
 
-    def notice() -> None:
-        noticed.append(threading.get_ident())
+    def notice(what: str) -> None:
+        noticed.append(what)
         came.set()
 
+    async def awaits() -> None:
+        await anyio.sleep(2.5)
+
+    async def blocks(seconds: float) -> None:
+        came.wait(seconds)  # it blocks the loop, on purpose
+
     async def main() -> None:
+        meter = Meter()
         async with anyio.create_task_group() as group:
-            group.start_soon(Standstill(2.0, notice).watch)
-            await anyio.sleep(4.5)
+            group.start_soon(Standstill(0.5, notice).watch)
+            await meter.wait(awaits(), Turn("waits", 0.1))
+            time.sleep(3.5)  # noqa: ASYNC251 - as a disk would
+            await meter.wait(blocks(3.5), Turn("for ever", math.inf))
             assert not noticed
-            assert came.wait(20)  # it blocks the loop, on purpose
+            await meter.wait(blocks(30.0), Turn("stops", 1.0))
             await anyio.sleep(0.5)
             group.cancel_scope.cancel()
 
     anyio.run(main)
-    assert len(noticed) == 1
-    assert noticed[0] != threading.get_ident()
+    assert noticed == ["stops"]

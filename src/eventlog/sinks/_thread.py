@@ -5,6 +5,7 @@ And whose an error is, that a sink raises, and how long it may take to be made.
 
 from __future__ import annotations
 
+import logging
 import queue
 import sys
 import threading
@@ -19,6 +20,11 @@ from eventlog.exceptions import SinkError, SinkTimeoutError
 __all__ = ["SinkThread", "call_apart", "call_own", "is_users_own"]
 
 T = TypeVar("T")
+
+logger = logging.getLogger("eventlog")
+
+_SILENT = 3.0
+"""Seconds that making a sink may take before it is said."""
 
 
 def is_users_own(error: BaseException) -> bool:
@@ -128,7 +134,12 @@ def call_apart(function: Callable[[], T], what: str, deadline: float) -> T:
     finished = threading.Event()
     call = _Call(function, finished.set)
     threading.Thread(target=call.run, name="eventlog-make", daemon=True).start()
-    if not finished.wait(min(deadline, threading.TIMEOUT_MAX)):
+    deadline = min(deadline, threading.TIMEOUT_MAX)
+    silent = min(deadline, _SILENT)
+    if not finished.wait(silent) and silent < deadline:
+        logger.warning("eventlog: %s takes long; it has %g s more", what, deadline - silent)
+        finished.wait(deadline - silent)
+    if not finished.is_set():
         raise SinkTimeoutError(f"{what} took longer than {deadline:g} s")
     if call.error is not None:
         raise call.error

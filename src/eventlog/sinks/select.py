@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -33,6 +34,10 @@ Sinks: TypeAlias = (
 )
 
 _OURS = ("every", "reduce", "types", "keys", "isolate", "ranks", "rate", "sink")
+
+
+_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""How a class is named: ``module:Class``."""
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,7 +249,7 @@ def _check_every(spec: SinkSpec) -> None:
             _ = None if rule is None else as_rule(rule)
         except CadenceError as error:
             problem = f"{error.problem} (the cadence of sink {spec.alias!r}"
-            if rule in available_sinks():
+            if rule in available_sinks() or (isinstance(rule, str) and _CLASS.fullmatch(rule)):
                 problem += f'; to name the sink, give {{"{spec.alias}": {{"sink": "{rule}"}}}}'
             raise CadenceError(error.text, error.column, f"{problem})") from None
 

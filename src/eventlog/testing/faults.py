@@ -49,6 +49,7 @@ FAULTS: Final = {
     "system_exit": "raises SystemExit",
     "keyboard_interrupt": "raises KeyboardInterrupt",
     "cancellation": "raises asyncio.CancelledError",
+    "panic": "raises a BaseException of its own, as a panic of a native library",
     "hang": "never returns",
     "slow": "takes a while, and returns before its deadline",
     "late": "returns after its deadline",
@@ -75,6 +76,10 @@ _RETRY_AFTER = 0.2
 _leaked: list[bytes] = []
 
 
+class PanicError(BaseException):
+    """What a binding to a native library raises when that panics."""
+
+
 def strike(fault: str, seconds: float = 10.0) -> None:
     """Have a fault happen here; what is only slow, or takes memory, returns.
 
@@ -91,6 +96,8 @@ def strike(fault: str, seconds: float = 10.0) -> None:
         raise SystemExit(7)
     if fault == "keyboard_interrupt":
         raise KeyboardInterrupt("nobody's")
+    if fault == "panic":
+        raise PanicError("a native library panicked")
     if fault == "cancellation":
         raise asyncio.CancelledError("nobody's")
     if fault == "busy":
