@@ -319,7 +319,7 @@ class Port:
             self._check_stopped()
             ended = source.closed
             try:
-                ready = self.subscription.pull(self._batch)
+                ready = self.subscription.pull(await self._next_length())
             except OSError as error:
                 # a disk that cannot be read, or no descriptor left: the events are still there
                 failures = await self._pause(failures + 1, error)
@@ -335,7 +335,7 @@ class Port:
                 self._in_flight = len(ready.events)
                 self._taken_of_batch = 0
                 self._count()
-                await self._give(ready.events)
+                await self._write(ready.events)
                 self._delivered += self._in_flight
                 self._in_flight = 0
                 for event in ready.events:
@@ -420,18 +420,12 @@ class Port:
                 self.error = None
                 return
 
-    async def _give(self, events: list[Event]) -> None:
-        """Give the sink a batch; in parts, with pauses, while training goes on beside it."""
-        guest, at = self._guest, 0
-        while at < len(events):
-            if guest is None or self._source_closed():
-                await self._write(events[at:] if at else events)
-                return
-            await self._give_way()
-            part = events[at : at + guest.most(len(events) - at)]
-            await self._write(part)
-            at += len(part)
-            self._rest_to = anyio.current_time() + guest.pause(*self._calls.meter.last)
+    async def _next_length(self) -> int:
+        """Return how many events to give the sink next, once others have had the interpreter."""
+        if self._guest is None or self._source_closed():
+            return self._batch
+        await self._give_way()
+        return self._guest.most(self._batch)
 
     async def _give_way(self) -> None:
         """Leave the interpreter to others, as long as there are any: not once the run has ended."""
@@ -478,6 +472,8 @@ class Port:
             else:
                 if self._guest is not None:
                     self._guest.learn(len(events), self._calls.meter.last[0])
+                    pause = self._guest.pause(*self._calls.meter.last)
+                    self._rest_to = anyio.current_time() + pause
                 self._taken_of_batch += len(events)
                 self._fruitless = 0
                 self.state = "open"

@@ -189,6 +189,9 @@ def check_growth(found: Findings, threads_before: int) -> None:
             more = before * 0.05 + SLACK_MIB if what == "memory" else 2
             if after > before + more:
                 found.wrong.append(f"{name}: {what} grew from {before:.0f} to {after:.0f}")
+    deadline = time.monotonic() + 10.0
+    while threading.active_count() > threads_before and time.monotonic() < deadline:
+        time.sleep(0.05)  # the last of them are on their way out
     left = threading.active_count() - threads_before
     if left > 0:
         found.wrong.append(f"{left} threads are left: {threading.enumerate()}")

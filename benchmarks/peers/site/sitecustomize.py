@@ -9,7 +9,7 @@ import os
 import socket
 
 _look_up = socket.getaddrinfo
-_LOCAL = {"", "localhost", "::1", "0.0.0.0", "::", socket.gethostname()}  # noqa: S104
+_LOCAL = {"", "localhost", "::1", "0.0.0.0", "::", socket.gethostname()}  # noqa: S104 - nothing is bound
 
 
 def _only_here(host, *arguments, **options):  # type: ignore[no-untyped-def]

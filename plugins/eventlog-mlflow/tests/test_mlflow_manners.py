@@ -101,8 +101,10 @@ def test_no_password_is_shown() -> None:
     assert MlflowSink(tracking_uri="http://u:p@h", experiment="e").target() == "http://h e"
 
 
-def test_it_leaves_the_process_as_it_was(place: Path) -> None:
+def test_it_leaves_the_process_as_it_was(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing the package imports no MLflow; opening the sink changes nothing that is shared."""
+    # a process that has imported MLflow says so to its children
+    monkeypatch.setenv("_MLFLOW_TELEMETRY_SESSION_ID", "the parent's")
     code = f"""
 import logging, os, signal, socket, sys, threading, warnings
 def refused(*_): raise AssertionError("no network")

@@ -268,7 +268,8 @@ class Runs:
         printed = where / "stderr"
         with self.surroundings(printed) as outside:
             sink = self.kit.sink_class()(**self.kit.options(where))
-            report = replay(live.run.run_dir, {self.alias: sink})
+            # the artifacts that are logged by their path lie beside the run
+            report = replay(live.run.run_dir, {self.alias: sink}, outside_files=True)
             finished = FinishedRun(
                 where,
                 report.directory,

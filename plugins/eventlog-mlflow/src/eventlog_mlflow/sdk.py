@@ -35,6 +35,9 @@ _FORCED = {
     "MLFLOW_ALLOW_FILE_STORE": "true",
 }
 
+# what the SDK sets, or takes away from its parent's, when it is imported
+_ITS_OWN = ("_MLFLOW_TELEMETRY_SESSION_ID",)
+
 _lock = threading.Lock()
 _depth = 0
 _before: dict[str, str | None] = {}
@@ -67,6 +70,7 @@ def _enter() -> None:
         _depth += 1
         if _depth > 1:  # another sink's thread is at it
             return
+        _before.update((name, os.environ.get(name)) for name in _ITS_OWN)
         for name, value in (_DEFAULTS | _FORCED).items():
             _before[name] = os.environ.get(name)
             if name in _FORCED or name not in os.environ:
