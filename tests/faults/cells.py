@@ -194,6 +194,8 @@ def _pairs(cell: Cell) -> set[tuple[str, str]]:
         (cell.point, cell.end),
         (cell.place, cell.end),
         (cell.fault, cell.place),
+        ("course", stated(cell).course.name),
+        ("form", cell.form),
     }
 
 

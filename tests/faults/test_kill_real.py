@@ -29,7 +29,7 @@ pytest.importorskip("mlflow")
 pytest.importorskip("eventlog_mlflow")
 pytest.importorskip("eventlog_tensorboard")
 
-KILLS = int(os.environ.get("EVENTLOG_KILLS", "2"))
+KILLS = int(os.environ.get("EVENTLOG_KILLS", "1"))
 LONGEST = 5.0
 """Seconds until the kill, at most: a sidecar needs half of them to import and to open MLflow."""
 

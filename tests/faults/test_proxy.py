@@ -146,11 +146,14 @@ def check(server: Any, training: Training, steps: int) -> None:
     assert shown.runs[0].info.status == "FINISHED"
 
 
+QUICK = {("silent", True), ("429", False)}
+
+
 def cases() -> Iterator[Any]:
-    """Each fault in both places; half of them with the slow tests, as each takes seconds."""
-    for number, fault in enumerate(get_args(Fault)):
+    """Each fault in both places; most of them with the slow tests, as each takes many seconds."""
+    for fault in get_args(Fault):
         for isolate in (False, True):
-            marks = [] if isolate == bool(number % 2) else [pytest.mark.slow]
+            marks = [] if (fault, isolate) in QUICK else [pytest.mark.slow]
             place = "sidecar" if isolate else "process"
             yield pytest.param(fault, isolate, id=f"{fault} in the {place}", marks=marks)
 
