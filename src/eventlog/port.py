@@ -560,6 +560,8 @@ class Port:
 
     def _confirm(self, *, done: bool = False) -> None:
         mark = self._unconfirmed or self._last_mark
+        if mark is None and done:
+            mark = Mark(self.subscription.cursor)  # a run that was killed before its first event
         if mark is None or (mark is self._last_mark and not done):
             return
         self._last_mark = mark

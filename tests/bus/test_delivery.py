@@ -6,6 +6,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from eventlog._loop import Waker, in_asyncio, in_loop
 from eventlog.delivery import Deadlines, Delivery, Port, Retry, SinkStatistics
 from eventlog.events import Event, Flushed, RunFinished, RunStarted
 from eventlog.exceptions import RefusedError, UnavailableError
+from eventlog.keeping import Keeper
 from eventlog.log.inbox import Inbox
 from eventlog.log.source import TailCache
 from eventlog.log.writer import Writer
@@ -415,6 +417,16 @@ async def test_a_sink_is_closed_with_the_run_s_status(events: list[Event], statu
     log.emit(*events)
     await log.run()
     assert sink.statuses == [status]
+
+
+async def test_a_log_without_an_event_is_delivered_once(tmp_path: Path) -> None:
+    """A run that was killed before its first event is no work for each replay."""
+    sinks = [MemorySink(), MemorySink()]
+    for sink in sinks:
+        log = Log()
+        log.port("a", sink, keeper=partial(Keeper, tmp_path, "a", sink))
+        await log.run()
+    assert [sink.count("open") for sink in sinks] == [1, 0]
 
 
 async def test_a_flush_in_the_log_flushes_the_sink(memory: Any) -> None:
