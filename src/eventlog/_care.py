@@ -145,17 +145,15 @@ class Guest:
         self._care = care
         self._calls = self._events = self._seconds = self._squares = self._products = 0.0
         self._since: tuple[float, float] | None = None
+        self._judged = False
 
     def learn(self, events: int, seconds: float) -> None:
         """Take what a call with so many events took."""
-        for name, value in (
-            ("_calls", 1.0),
-            ("_events", events),
-            ("_seconds", seconds),
-            ("_squares", events * events),
-            ("_products", events * seconds),
-        ):
-            setattr(self, name, getattr(self, name) * _FORGET + value)
+        self._calls = self._calls * _FORGET + 1.0
+        self._events = self._events * _FORGET + events
+        self._seconds = self._seconds * _FORGET + seconds
+        self._squares = self._squares * _FORGET + events * events
+        self._products = self._products * _FORGET + events * seconds
 
     def most(self, limit: int) -> int:
         """Return how many events the next call should have, at most `limit`."""
@@ -182,7 +180,7 @@ class Guest:
         return (each, once) if once >= 0 else mean
 
     def judge(self, now: float, cpu: float) -> float | None:
-        """Return the part of a core that the sink has taken, if that is too much; once a window.
+        """Return the part of a core that the sink has taken, if that is too much: the first time.
 
         Args:
             now: Seconds of a monotonic clock.
@@ -196,4 +194,7 @@ class Guest:
             return None
         self._since = now, cpu
         share = (cpu - before) / (now - begun)
-        return share if share > self._care.share else None
+        if self._judged or share <= self._care.share:
+            return None
+        self._judged = True
+        return share

@@ -187,7 +187,6 @@ class Port:
         self._patient = patient
         self._status = status
         self._guest = None if care is None else Guest(care)
-        self._named = False
         self._rest_to = 0.0
         self._said: dict[str, float] = {}
         self._told: Status | None = None
@@ -424,16 +423,9 @@ class Port:
         """Return how many events to give the sink next, once others have had the interpreter."""
         if self._guest is None or self._source_closed():
             return self._batch
-        await self._give_way()
+        # not once the run has ended: there is nobody then to be spared
+        await self._sleep(self._rest_to - anyio.current_time(), self._source_closed)
         return self._guest.most(self._batch)
-
-    async def _give_way(self) -> None:
-        """Leave the interpreter to others, as long as there are any: not once the run has ended."""
-        assert self._waker is not None  # noqa: S101 - run() made it
-        with anyio.move_on_after(max(0.0, self._rest_to - anyio.current_time())):
-            while not (self._stopped or self._source_closed()):
-                await self._waker.wait()
-        self._check_stopped()
 
     async def _write(self, events: list[Event], *, suspected: bool = False) -> None:
         """Give the sink events until it takes them, or those are known that it refuses.
@@ -545,11 +537,10 @@ class Port:
 
     def _judge(self) -> None:
         """Name a sink that takes too much of the training's process, once."""
-        if self._guest is None or self._named:
+        if self._guest is None:
             return
         share = self._guest.judge(anyio.current_time(), self._calls.meter.cpu)
         if share is not None:
-            self._named = True
             logger.warning(
                 "eventlog: sink %r takes %.0f %% of a core from the training process: isolate=True "
                 "puts a sink that is given by name into a process of its own, every= or reduce= "
@@ -576,11 +567,11 @@ class Port:
         if self._stopped:
             raise _StoppedError
 
-    async def _sleep(self, seconds: float) -> None:
-        """Wait, unless asked to stop."""
+    async def _sleep(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
+        """Wait, unless asked to stop, or until a wake finds that it is over."""
         assert self._waker is not None  # noqa: S101 - run() made it
         with anyio.move_on_after(max(0.0, seconds)):
-            while not self._stopped:
+            while not (self._stopped or over()):
                 await self._waker.wait()
         self._check_stopped()
 

@@ -265,14 +265,16 @@ def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
 async def test_a_sink_that_takes_too_much_is_named(said: Callable[[], list[str]]) -> None:
     """Once, with what to do about it."""
     log = Living()
-    log.port(Computes(once=0.02), care=Care(window=0.05), flush_every=0.01)
+    sink = Computes(once=0.02, each=0.02)
+    log.port(sink, care=Care(window=0.05), flush_every=0.01)
     async with log.running():
-        while not said():
-            log.steps(1)
-            await anyio.sleep(0.001)
-        for _ in range(20):
-            log.steps(1)
-            await anyio.sleep(0.005)
+        log.steps(20)
+        await until(said)
+        await until(lambda: len(sink.events) == 20)
+        # as much again as it was named for, several times
+        taken = len(sink.events)
+        log.steps(20)
+        await until(lambda: len(sink.events) == taken + 20)
     (text,) = said()
     assert "sink 'sink 0' takes" in text
     assert "isolate=True" in text

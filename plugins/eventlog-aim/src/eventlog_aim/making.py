@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from eventlog.exceptions import UnavailableError
+from eventlog.sinks.locking import only_one
 
 __all__ = ["make_ready"]
 
-_LOCK_SECONDS = 20.0
 _MAKING = ".eventlog-making-"
 
 
@@ -39,7 +35,7 @@ def make_ready(aim: Any, repo: str | None) -> Any:
     folder = Path(aim.Repo.default_repo_path() if repo is None else repo)
     if _status(aim, folder) == "UPDATED":
         return None
-    with _locked(folder):
+    with only_one(folder):
         status = _status(aim, folder)
         if status == "UPDATED":
             return None
@@ -71,18 +67,3 @@ def _make(aim: Any, folder: Path) -> Any:
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return made
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    with open(folder / ".eventlog.lock", "w") as file:
-        until = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise UnavailableError(f"another process holds {file.name}") from None
-                time.sleep(0.05)
-        yield

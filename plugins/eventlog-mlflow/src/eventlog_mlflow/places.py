@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from eventlog.exceptions import RefusedError, UnavailableError
+from eventlog.exceptions import RefusedError
+from eventlog.sinks.locking import only_one
 from eventlog_mlflow.naming import clean_file
 from eventlog_mlflow.sdk import let_go
 
@@ -22,7 +21,6 @@ __all__ = ["Place", "RunMaker", "existing_run", "experiment_of", "has_database",
 
 _DATABASES = ("sqlite", "mysql", "postgresql", "mssql")
 _OPENED_BY = "eventlog.opened_by"
-_LOCK_SECONDS = 20.0
 _NOT_IN_ADDRESS = re.compile(r"\?|%[0-9A-Fa-f]{2}")
 
 
@@ -104,16 +102,7 @@ class Place:
             yield
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".eventlog.lock", "w") as file:
-            until = time.monotonic() + _LOCK_SECONDS
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise UnavailableError(f"another process holds {file.name}") from None
-                    time.sleep(0.05)
+        with only_one(self.folder):
             yield
 
     def make_database(self) -> None:
