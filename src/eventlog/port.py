@@ -316,9 +316,11 @@ class Port:
         failures = 0
         while True:
             self._check_stopped()
+            limit = await self._next_length()
+            # not before that: the end may come in the pause, and nothing wakes anybody after it
             ended = source.closed
             try:
-                ready = self.subscription.pull(await self._next_length())
+                ready = self.subscription.pull(limit)
             except OSError as error:
                 # a disk that cannot be read, or no descriptor left: the events are still there
                 failures = await self._pause(failures + 1, error)

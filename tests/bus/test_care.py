@@ -198,6 +198,18 @@ async def test_a_pause_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
     assert port.state == "closed"
 
 
+async def test_a_run_that_ends_in_a_pause_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the sink has had, and flushed, all that there is."""
+    monkeypatch.setattr("eventlog._care.LONGEST_PAUSE", 1000.0)
+    log = Living()
+    sink = Computes(once=0.05)
+    port = log.port(sink, care=Care(duty=0.0001), flush_every=0.0)
+    log.steps(1)
+    async with log.running():
+        await until(lambda: port.flushed_to == 1)
+    assert port.state == "closed"
+
+
 async def test_a_backlog_leaves_a_part_of_the_core() -> None:
     """While there is much to catch up, the sink's thread is not at work all the time."""
     log = Living()
