@@ -32,6 +32,7 @@ test: .venv/.stamp ## run the tests of the core and of the plugins, but the slow
 
 slow: .venv/.stamp ## run the slow tests: long models, 20,000 bit flips
 	$(BIN)/python -m pytest -m slow --timeout 1800
+	EVENTLOG_EXAMPLES=2000 $(BIN)/python -m pytest --timeout 1800 tests/subscription tests/log/test_seek.py
 
 kill: .venv/.stamp ## kill 500 times, at random moments, and check that nothing is lost: an hour
 	EVENTLOG_KILLS=200 $(BIN)/python -m pytest -s tests/kill/test_kill.py

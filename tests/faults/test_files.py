@@ -353,7 +353,7 @@ def machine(examples: int, steps: int) -> None:
 @pytest.mark.timeout(240)
 def test_nothing_that_was_said_to_be_safe_is_lost() -> None:
     """Over any sequence of faults, kills and losses of power."""
-    machine(60, 30)
+    machine(30, 30)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """SIGKILL at any moment, of the trainer, the sidecar or both: nothing is lost, order is kept.
 
-``EVENTLOG_KILLS`` says how many kills; `make kill` has 200.
+``EVENTLOG_KILLS`` says how many kills; `make kill` has 200, eight in a run.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from eventlog.log.layout import BlockKind
 from eventlog.log.segment_reader import Segment, list_segments
 from eventlog.sidecar import deliver_plan, read_status
 
-KILLS = int(os.environ.get("EVENTLOG_KILLS", "40"))
-PER_RUN = 8
+KILLS = int(os.environ.get("EVENTLOG_KILLS", "20"))
+PER_RUN = 8 if KILLS > 20 else 4
 RUNS = -(-KILLS // PER_RUN)
 LEFT_AFTER = 40.0
 """Seconds after which no process may be left: the slow sink has a few to catch up with."""

@@ -399,7 +399,7 @@ def test_a_log_is_the_list_of_what_was_emitted() -> None:
     run_state_machine_as_test(
         LogMachine,
         settings=settings(
-            max_examples=120,
+            max_examples=50,
             stateful_step_count=30,
             suppress_health_check=[HealthCheck.too_slow],
             report_multiple_bugs=False,

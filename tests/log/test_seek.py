@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
@@ -98,7 +99,7 @@ LOGGED = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=int(os.environ.get("EVENTLOG_EXAMPLES", "20")))
 @given(
     st.lists(st.tuples(st.integers(0, 15), st.integers(0, 4), LOGGED), min_size=1, max_size=4),
     st.lists(st.integers(0, 60), max_size=12),

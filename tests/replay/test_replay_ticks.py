@@ -241,7 +241,7 @@ CHANCE: dict[str, Any] = {
 }
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(**CHANCE)
 def test_live_delivery_and_a_replay_tick_at_the_same_events(
     every: Any, reduce: Any, types: Any, keys: Any, does: list[Act], finished: bool, **more: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ spans = st.dictionaries(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=int(os.environ.get("EVENTLOG_EXAMPLES", "150")), deadline=None)
 @given(spans)
 def test_an_event_is_void_where_a_later_attempt_covers_its_step(
     spans: dict[tuple[int, str], tuple[int, int]],

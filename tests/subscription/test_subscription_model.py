@@ -644,7 +644,7 @@ def delivered(found: Iterable[Ready]) -> list[Event]:
 
 limits = st.lists(st.sampled_from([1, 2, 7, 30, 512]), min_size=1, max_size=3)
 thorough = settings(
-    max_examples=int(os.environ.get("EVENTLOG_EXAMPLES", "200")),
+    max_examples=int(os.environ.get("EVENTLOG_EXAMPLES", "80")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
