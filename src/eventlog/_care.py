@@ -29,6 +29,9 @@ class Care:
             run it may have all of it.
         share: The part of one core beyond which the sink is named in a warning.
         window: Seconds over which that is judged.
+        interval: Seconds between two looks at the log of a sink that has all there is. Each look
+            and each call has a price of its own, which a batch of some steps shares; what is not
+            given yet lies in the log.
     """
 
     slice: float = 0.005
@@ -36,6 +39,7 @@ class Care:
     duty: float = 0.5
     share: float = 0.1
     window: float = 10.0
+    interval: float = 0.1
 
 
 CARE = Care()
@@ -162,6 +166,11 @@ class Guest:
         each, once = self._parts()
         length = max(self._care.slice, once / self._care.overhead)
         return limit if each * limit <= length - once else max(1, int((length - once) / each))
+
+    @property
+    def interval(self) -> float:
+        """Seconds until a sink that has all there is looks for more."""
+        return self._care.interval
 
     def pause(self, cpu: float, busy: float) -> float:
         """Return the seconds to wait after a call that took so much CPU time, and so long."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,8 +36,6 @@ class LoggingMethods(LoopMethods, MediaMethods):
 
     _recorder: Recorder
     _inbox: Inbox
-    _items: deque[Any]
-    _append: Callable[[Any], None]
     _counters: Counters
     _record: Gate | None
     _dues: Dues
@@ -112,7 +109,8 @@ class LoggingMethods(LoopMethods, MediaMethods):
                     that are called when due. A value with the name of an argument must be given
                     in `values`.
             """
-            if values is None and step is None and len(self._items) < self._inbox.room:
+            inbox = self._inbox
+            if values is None and step is None and len(inbox.items) < inbox.room:
                 for value in scalars.values():
                     if type(value) is not float:
                         plain = plain_in_place(scalars)
@@ -122,7 +120,7 @@ class LoggingMethods(LoopMethods, MediaMethods):
                 if plain:
                     counters = self._counters
                     at = counters.step
-                    self._append(
+                    inbox.append(
                         StepEvent(
                             monotonic_ns(),
                             at,
@@ -145,7 +143,8 @@ class LoggingMethods(LoopMethods, MediaMethods):
                 axis: The name of an axis of its own that `step` counts, such as "val_step"; it
                     has no effect on the run's step.
             """
-            if values is None and step is None and len(self._items) < self._inbox.room:
+            inbox = self._inbox
+            if values is None and step is None and len(inbox.items) < inbox.room:
                 for value in scalars.values():
                     if type(value) is not float:
                         plain = plain_in_place(scalars)
@@ -154,7 +153,7 @@ class LoggingMethods(LoopMethods, MediaMethods):
                     plain = "epoch" not in scalars and "batch" not in scalars
                 if plain:
                     counters = self._counters
-                    self._append(
+                    inbox.append(
                         StepEvent(
                             monotonic_ns(),
                             counters.step,

@@ -85,6 +85,11 @@ class Delivery:
         if self._stop is not None:
             self._stop()
 
+    def hurry(self) -> None:
+        """Have all sinks take and flush what there is, without a rest; from any thread."""
+        for port in tuple(self.ports.values()):
+            port.hurry()
+
     async def _run_port(self, port: Port) -> None:
         try:
             await port.run(self._source)

@@ -188,6 +188,7 @@ class Port:
         self._status = status
         self._guest = None if care is None else Guest(care)
         self._rest_to = 0.0
+        self._resting = self._hurried = False
         self._said: dict[str, float] = {}
         self._told: Status | None = None
 
@@ -236,7 +237,7 @@ class Port:
         """Deliver until the source has ended; see `eventlog.delivery.Delivery`."""
         self._waker = waker = Waker()
         self._source_closed = lambda: source.closed
-        unlisten = source.listen(waker)
+        unlisten = source.listen(self._wake)
         try:
             await self._go_on()
             if self._nothing_left(source):
@@ -259,6 +260,21 @@ class Port:
         self._stopped = True
         if self._waker is not None:
             self._waker()
+
+    def hurry(self) -> None:
+        """Rest no more until the next flush: somebody waits for it. From any thread."""
+        self._hurried = True
+        if self._waker is not None:
+            self._waker()
+
+    def _wake(self) -> None:
+        """Look at the source, which has more or has ended; a sink that rests looks later."""
+        assert self._waker is not None  # noqa: S101 - run() made it
+        if not self._resting or self._source_closed():
+            self._waker()
+
+    def _may_not_rest(self) -> bool:
+        return self._hurried or self._source_closed()
 
     def end(self) -> None:
         """Let go of the thread and the files, and say so; may be called twice."""
@@ -348,6 +364,9 @@ class Port:
             self._count()
             self._unconfirmed = ready.mark
             self._unflushed = True
+            if self._guest is not None and self.subscription.cursor >= source.end:
+                soon = anyio.current_time() + self._guest.interval
+                self._rest_to = max(self._rest_to, soon)
             due = anyio.current_time() >= self._flush_at
             if self.sink.confirms == "write":
                 self._confirm()
@@ -426,7 +445,11 @@ class Port:
         if self._guest is None or self._source_closed():
             return self._batch
         # not once the run has ended: there is nobody then to be spared
-        await self._sleep(self._rest_to - anyio.current_time(), self._source_closed)
+        self._resting = True
+        try:
+            await self._sleep(self._rest_to - anyio.current_time(), self._may_not_rest)
+        finally:
+            self._resting = False
         return self._guest.most(self._batch)
 
     async def _write(self, events: list[Event], *, suspected: bool = False) -> None:
@@ -526,7 +549,7 @@ class Port:
     def _has_flushed(self) -> None:
         self._flush_at = anyio.current_time() + self._flush_every
         self.flushed_to = self.subscription.cursor
-        self._unflushed = False
+        self._unflushed = self._hurried = False
         if self._dead_letters is not None:
             try:
                 self._dead_letters.sync()

@@ -287,8 +287,6 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
             )
         self._counters.attempt = self._recorder.attempt
         self._inbox = self._recorder.inbox
-        self._items = self._recorder.inbox.items
-        self._append = self._items.append
         self._delivery = Delivery(self._recorder.source)
         # on this thread: a child that is forked while another thread imports cannot import that
         # module itself, ever

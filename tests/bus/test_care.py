@@ -210,6 +210,35 @@ async def test_a_run_that_ends_in_a_pause_has_an_end(monkeypatch: pytest.MonkeyP
     assert port.state == "closed"
 
 
+async def test_a_sink_that_has_everything_looks_for_more_now_and_then() -> None:
+    """What comes meanwhile comes together, at the latest when somebody waits for it."""
+    log = Living()
+    sink = MemorySink()
+    port = log.port(sink, care=Care(interval=1000.0), flush_every=1000.0)
+    async with log.running():
+        log.steps(1)
+        await until(lambda: port.statistics().delivered == 1)
+        for _ in range(50):
+            log.steps(1)
+            await anyio.lowlevel.checkpoint()
+        assert len(sink.events) == 1
+        log.delivery.hurry()
+        await until(lambda: len(sink.events) == 51)
+        log.steps(3)
+    assert [len(batch) for batch in sink.batches] == [1, 50, 3]
+    assert port.state == "closed"
+
+
+async def test_a_sink_that_is_behind_does_not_wait_for_more() -> None:
+    """The time between two looks is not between the parts of a backlog."""
+    log = Living()
+    sink = MemorySink()
+    log.port(sink, care=Care(interval=1000.0), batch=10)
+    log.steps(300)
+    async with log.running():
+        await until(lambda: len(sink.events) == 300)
+
+
 async def test_a_backlog_leaves_a_part_of_the_core() -> None:
     """While there is much to catch up, the sink's thread is not at work all the time."""
     log = Living()

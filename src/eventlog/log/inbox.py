@@ -93,8 +93,15 @@ class Inbox:
         items: What waits, oldest first.
         room: An event may be appended to `items` as it is while ``len(items) < room``; otherwise
             it must go through `put`.
+        append: Appends to `items`.
         dropped: Events that were not taken, by reason.
     """
+
+    # what emitting touches lies together: after a step of work each line of the cache that it
+    # needs is one to wait for
+    __slots__ = ("_deferred", "_extra", "_high_water", "_lock", "_marks", "_max_bytes",
+                 "_max_events", "_refuse", "_reserve", "append", "dropped", "items", "room",
+                 "wake")  # fmt: skip
 
     def __init__(
         self,
@@ -105,6 +112,7 @@ class Inbox:
         reserve: int = 1_000,
     ) -> None:
         self.items: deque[Item] = deque()
+        self.append = self.items.append
         self.room = min(high_water, max_events)
         self.dropped: dict[str, int] = {}
         self.wake = Wake()
