@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from eventlog._counters import Counters
 from eventlog._due import Dues
 from eventlog._run_loops import LoopMethods
 from eventlog._run_media import MediaMethods
+from eventlog._run_places import last_step
 from eventlog._values import plain_in_place
 from eventlog.cadence.gate import Gate
 from eventlog.clock import monotonic_ns
@@ -26,9 +29,11 @@ from eventlog.events import (
     SummaryUpdated,
 )
 from eventlog.log.inbox import Inbox
-from eventlog.recorder import Recorder
+from eventlog.recorder import Recorder, rank_directory
 
 __all__ = ["LoggingMethods"]
+
+logger = logging.getLogger("eventlog")
 
 
 class LoggingMethods(LoopMethods, MediaMethods):
@@ -40,6 +45,8 @@ class LoggingMethods(LoopMethods, MediaMethods):
     _record: Gate | None
     _dues: Dues
     _thinned: int
+    _unplaced: bool
+    rank: int
 
     @property
     def _resumed_at(self) -> int:
@@ -215,6 +222,8 @@ class LoggingMethods(LoopMethods, MediaMethods):
         place = counters.place(step, batch, epoch, own_axis=axis is not None)
         if place.rejected:
             recorder.rejections.add(place.rejected)
+        if self._unplaced:
+            self._go_on_at(place.step, own_axis=axis is not None)
         if (every is not None and not self.due(every)) or recorder.quiet:
             return
         event = kind(
@@ -242,6 +251,28 @@ class LoggingMethods(LoopMethods, MediaMethods):
         recorder.offer(event, given)
         if durable:
             self.sync()
+
+    def _go_on_at(self, step: int | None, *, own_axis: bool) -> None:
+        """Say so where a resumed run begins at step 0 again: most who do that have not meant to."""
+        if own_axis:
+            return
+        self._unplaced = False
+        if self._record is None and self._counters.steps_per_epoch is None:
+            self._inbox.open_up()
+        run_dir = self._recorder.run_dir
+        if step != 0 or run_dir is None or self._counters.attempt != self._resumed_at:
+            return
+        with contextlib.suppress(OSError):
+            last = last_step(rank_directory(run_dir, self.rank))
+            if last > 0:
+                logger.warning(
+                    "eventlog: run %s was resumed, and its first step is 0 again, where it had "
+                    "logged up to step %d: the steps that are logged again are superseded. To go "
+                    "on instead, keep run.state_dict() in your checkpoints and load it, or give "
+                    "step=; to start over without a word, call run.rewind(0)",
+                    run_dir.name,
+                    last,
+                )
 
     def due(self, every: str) -> bool:
         """Whether a cadence is due at the current step: for values that are dear to compute.

@@ -12,9 +12,10 @@ from typing import Any
 from eventlog._names import new_run_id, safe_name
 from eventlog._paths import read_json, replace_file
 from eventlog.exceptions import EventlogError
+from eventlog.log.layout import BlockKind, Content
 from eventlog.log.segment_reader import Segment, list_segments
 
-__all__ = ["choose_run", "newest_attempt", "rank_directories", "write_manifest"]
+__all__ = ["choose_run", "last_step", "newest_attempt", "rank_directories", "write_manifest"]
 
 _RANK = re.compile(r"rank-(0|[1-9][0-9]{0,9})")
 
@@ -87,6 +88,27 @@ def newest_attempt(directory: Path) -> int:
         if header is not None:
             return header.attempt
     return 0
+
+
+def last_step(directory: Path) -> int:
+    """Return the largest step that the log of a rank has on the axis "step"; -1 for none.
+
+    Only headers are read: a block that has another axis as well does not count.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    last = -1
+    for _, path in list_segments(directory):
+        segment = Segment(path)
+        try:
+            for block in segment.scan():
+                header = block.header
+                if header.kind == BlockKind.EVENTS and not header.flags & Content.NAMED_AXIS:
+                    last = max(last, header.max_step)
+        finally:
+            segment.close()
+    return last
 
 
 def write_manifest(run_dir: Path, content: dict[str, Any]) -> None:

@@ -232,6 +232,7 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
         self._close_timeout = close_timeout
         self._counters = Counters(steps_per_epoch)
         self._thinned = 0
+        self._unplaced = False
         self._dues = Dues()
         self._status: Status | None = None
         self._report: CloseReport | None = None
@@ -271,9 +272,11 @@ class Run(PicklingMethods, LoggingMethods, ClosingMethods, SinkMethods, Joining)
         if quiet:
             self._recorder = self._silent_recorder(strict)
         else:
-            # without room, each call takes the long way, which knows of thinning and of fractions
+            # without room, each call takes the long way, which knows of thinning, of fractions and
+            # of where a resumed run goes on
             inbox = Inbox()
-            if record or steps_per_epoch:
+            self._unplaced = resumed
+            if record or steps_per_epoch or resumed:
                 inbox.room = 0
             self._recorder = Recorder(
                 None if joins else self.dir,

@@ -108,6 +108,48 @@ def test_a_run_is_resumed_in_its_own_log(tmp_path: Path, how: str) -> None:
     assert len(list(tmp_path.glob("p/*/"))) == 1
 
 
+def test_a_resumed_run_that_begins_at_step_0_again_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, with what to do about it; whoever says where training goes on hears nothing."""
+    with Run("p", dir=tmp_path) as run:
+        for _ in range(3):
+            run.step(x=1.0)
+        state = run.state_dict()
+    with Run("p", dir=tmp_path, resume=run.id) as again:
+        again.step(x=1.0)
+        again.step(x=1.0)
+    (said,) = (r.getMessage() for r in caplog.records)
+    assert "logged up to step 2" in said
+    assert "run.state_dict()" in said
+    assert run.id in said
+    caplog.clear()
+    with Run("p", dir=tmp_path, resume=run.id) as again:
+        again.load_state_dict(state)
+        again.step(x=1.0)
+    with Run("p", dir=tmp_path, resume=run.id) as again:
+        again.log(x=1.0, step=3)
+    with Run("p", dir=tmp_path, resume=run.id) as again:
+        again.rewind(0)
+        again.step(x=1.0)
+    with Run("p", dir=tmp_path, resume=run.id) as again:
+        again.log(x=1.0, step=0, axis="val_step")
+    assert caplog.records == []
+
+
+def test_a_run_that_is_resumed_before_its_first_step_says_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is superseded."""
+    with Run("p", dir=tmp_path) as run:
+        run.text("note", "begins")
+    with Run("p", dir=tmp_path, resume=run.id) as again:
+        again.step(x=1.0)
+        again.step(x=1.0)
+    assert caplog.records == []
+    assert [step for _, step, _ in curve(list(open_log(run.dir).events()))] == [0, 1]  # type: ignore[arg-type]
+
+
 def test_resume_chooses_the_newest_run_of_the_name(tmp_path: Path) -> None:
     """Others are left alone."""
     with Run("p", "a", dir=tmp_path) as first:

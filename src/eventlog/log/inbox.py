@@ -209,6 +209,12 @@ class Inbox:
             taken.append(items.popleft())
         return taken
 
+    def open_up(self) -> None:
+        """Let events be appended as they are, unless nothing is taken any more."""
+        with self._lock:
+            if not self._refuse:
+                self.room = self._high_water
+
     def refuse(self, reason: str) -> None:
         """Take nothing more; what comes is counted under `reason`."""
         with self._lock:
