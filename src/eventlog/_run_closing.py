@@ -99,7 +99,7 @@ class ClosingMethods:
         self._inbox.wake.set()
         if not barrier.wait(timeout):
             return report_of(self.statistics(), False, self._remaining(None))
-        self._delivery.hurry()
+        self._delivery.hurry(barrier.seq)
         remaining = self._wait_delivered(barrier.seq, deadline)
         return report_of(self.statistics(), True, remaining)
 

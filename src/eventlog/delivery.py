@@ -85,10 +85,10 @@ class Delivery:
         if self._stop is not None:
             self._stop()
 
-    def hurry(self) -> None:
-        """Have all sinks take and flush what there is, without a rest; from any thread."""
+    def hurry(self, seq: int) -> None:
+        """Have no sink rest until all before `seq` is flushed; from any thread."""
         for port in tuple(self.ports.values()):
-            port.hurry()
+            port.hurry(seq)
 
     async def _run_port(self, port: Port) -> None:
         try:

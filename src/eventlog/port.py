@@ -188,7 +188,8 @@ class Port:
         self._status = status
         self._guest = None if care is None else Guest(care)
         self._rest_to = 0.0
-        self._resting = self._hurried = False
+        self._resting = False
+        self._wanted = -1
         self._said: dict[str, float] = {}
         self._told: Status | None = None
 
@@ -261,9 +262,9 @@ class Port:
         if self._waker is not None:
             self._waker()
 
-    def hurry(self) -> None:
-        """Rest no more until the next flush: somebody waits for it. From any thread."""
-        self._hurried = True
+    def hurry(self, seq: int) -> None:
+        """Rest no more until all before `seq` is flushed: somebody waits. From any thread."""
+        self._wanted = seq
         if self._waker is not None:
             self._waker()
 
@@ -274,7 +275,7 @@ class Port:
             self._waker()
 
     def _may_not_rest(self) -> bool:
-        return self._hurried or self._source_closed()
+        return self.flushed_to < self._wanted or self._source_closed()
 
     def end(self) -> None:
         """Let go of the thread and the files, and say so; may be called twice."""
@@ -549,7 +550,7 @@ class Port:
     def _has_flushed(self) -> None:
         self._flush_at = anyio.current_time() + self._flush_every
         self.flushed_to = self.subscription.cursor
-        self._unflushed = self._hurried = False
+        self._unflushed = False
         if self._dead_letters is not None:
             try:
                 self._dead_letters.sync()

@@ -222,7 +222,7 @@ async def test_a_sink_that_has_everything_looks_for_more_now_and_then() -> None:
             log.steps(1)
             await anyio.lowlevel.checkpoint()
         assert len(sink.events) == 1
-        log.delivery.hurry()
+        log.delivery.hurry(51)
         await until(lambda: len(sink.events) == 51)
         log.steps(3)
     assert [len(batch) for batch in sink.batches] == [1, 50, 3]
