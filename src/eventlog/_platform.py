@@ -1,7 +1,8 @@
-"""What differs between operating systems: locks on files and what "synced" takes."""
+"""What differs between systems: locks on files, what "synced" takes, who gives way to whom."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from eventlog._paths import open_regular
 
-__all__ = ["FileLock", "fdatasync", "lock_is_held", "sync_directory"]
+__all__ = ["FileLock", "fdatasync", "give_way", "lock_is_held", "sync_directory"]
 
 try:
     import fcntl
@@ -39,6 +40,21 @@ def fdatasync(fd: int) -> None:
         os.fdatasync(fd)
     else:
         os.fsync(fd)
+
+
+def give_way(nice: int) -> None:
+    """Have this process, and what it starts, take the processor after those that have none of this.
+
+    Args:
+        nice: 0 to 19; of two that want all of a core, one with 10 more gets a tenth of it.
+    """
+    if not hasattr(os, "nice"):
+        return
+    with contextlib.suppress(OSError):
+        os.nice(nice)
+    # where Linux shares the processor out by sessions first, it is the session's that counts
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
+        file.write(str(nice))
 
 
 def sync_directory(path: Path) -> None:

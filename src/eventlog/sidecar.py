@@ -28,6 +28,7 @@ import msgspec
 from eventlog._config import redact_text
 from eventlog._loop import Waker
 from eventlog._paths import decode_file, replace_file
+from eventlog._platform import give_way
 from eventlog._secrets import remember_secrets
 from eventlog._settings import load_settings
 from eventlog._standstill import Standstill
@@ -58,6 +59,8 @@ __all__ = [
 
 logger = logging.getLogger("eventlog")
 
+NICE = 10
+"""How far the process that a run starts stands back behind it, in the system's own terms."""
 LINGER = 600.0
 REPORT_EVERY = 0.1
 REPORT_ANYWAY = 1.0
@@ -473,6 +476,8 @@ def main(arguments: list[str] | None = None) -> int:
     output = logging.StreamHandler()
     output.setFormatter(_Redacting("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[output])
+    if options.parent is not None:
+        give_way(NICE)  # the training's data loaders have a better use for the processor
     try:
         orders = _take_orders() if options.orders else None
         if options.allow and orders is None:

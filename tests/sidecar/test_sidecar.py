@@ -20,7 +20,7 @@ import eventlog
 from eventlog._terms import Deadlines, Retry, kept_terms
 from eventlog.exceptions import SinkError
 from eventlog.log.checkpoint import list_checkpoints
-from eventlog.sidecar import read_status
+from eventlog.sidecar import NICE, read_status
 from eventlog.sinks.plan import read_plan, write_plan
 
 TRAINER = """
@@ -95,6 +95,20 @@ def test_the_training_process_does_not_run_the_sink(tmp_path: Path) -> None:
         assert status.pid != os.getpid()
     assert run.sink("far").state == "closed"
     assert run.statistics().sinks["far"].delivered == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "getpriority"), reason="a system without such priorities")
+def test_the_process_gives_way_to_the_training(tmp_path: Path) -> None:
+    """Where the processor is short, it is not the training that waits."""
+    sinks = {"far": {"sink": "log", "isolate": True}}
+    with eventlog.Run("p", dir=tmp_path, sinks=sinks) as run:
+        run.step(loss=1.0)
+        assert run.flush(30).complete
+        assert run._supervisor is not None
+        pid = run._supervisor.pid
+        assert pid is not None
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, own + NICE)
 
 
 def test_a_killed_trainer_is_delivered_for(tmp_path: Path) -> None:
