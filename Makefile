@@ -104,7 +104,7 @@ bench-scale: .venv-compare/.stamp ## measure how ours grows (BENCH=--quick: less
 	.venv-compare/bin/python benchmarks/scale.py $(BENCH) --json $(RESULTS)/scale.json
 
 bench-report: .venv-compare/.stamp ## bring what was measured into docs/performance.md
-	.venv-compare/bin/python benchmarks/report.py $(wildcard $(RESULTS)/compare.json $(RESULTS)/scale.json)
+	.venv-compare/bin/python benchmarks/report.py $(sort $(wildcard $(RESULTS)/compare*.json $(RESULTS)/scale*.json))
 
 coverage: .venv/.stamp ## run the tests and report the branches they miss
 	$(BIN)/coverage erase

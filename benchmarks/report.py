@@ -3,9 +3,10 @@
     python benchmarks/report.py RESULT.json ... [--page docs/performance.md]
 
 The tables go between the page's markers, plots and `results.json` into a folder beside it that has
-its name. Of several results of compare.py, a later one's cases replace those of an earlier one; the
-same holds for the measures of scale.py. Whether the figures that were asked for were met is a table
-of its own.
+its name. Of several results of compare.py, the rounds of a case are put together; of several of
+scale.py, a later one's measures replace those of an earlier one. Whether the figures that were
+asked for were met is a table of its own. The README beside the page's folder, where it has markers
+for them, gets the plot and the figures that say most.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from peers.figures import summary
+from reporting.headline import headline
 from reporting.marks import marks
 from reporting.plots import draw
 from reporting.tables import blocks
@@ -29,9 +32,20 @@ def merged(results: Sequence[dict[str, Any]], kind: str, part: str) -> dict[str,
     for result in results:
         if result["kind"] == kind:
             before = found.get("commands", [])
-            both = found.get(part, {}) | result[part]
+            both = together(found.get(part, {}), result[part])
             found = {**found, **result, part: both, "commands": [*before, result["command"]]}
     return found
+
+
+def together(before: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
+    """Return cases, or measures, of two results: a case that both have has the rounds of both."""
+    both = before | later
+    for name in before.keys() & later.keys():
+        one, other = before[name], later[name]
+        if isinstance(other, dict):
+            rounds = {part: [*one[part], *other[part]] for part in ("loops", "kills", "errors")}
+            both[name] = {**other, **rounds, "summary": summary(rounds)}
+    return both
 
 
 def put(page: Path, text: str) -> None:
@@ -63,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for path in draw(compare, scale, folder):
         print(f"{path}, {path.stat().st_size / 1e3:.0f} kB")
     put(options.page, blocks(compare, scale, found))
+    readme: Path = options.page.parent.parent / "README.md"
+    if readme.exists() and BEGIN in readme.read_text():
+        put(readme, headline(rows))
     for mark in found:
         print(": ".join(filter(None, (mark.verdict, mark.what, mark.asked, mark.measured))))
 

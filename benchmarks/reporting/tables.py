@@ -146,7 +146,7 @@ def doubts(results: Sequence[Mapping[str, Any]]) -> list[str]:
     if any(r["machine"]["load"] > BUSY * r["machine"]["cores"] for r in results):
         found.append("**The machine was busy with other work: these figures show little.**")
     if any(r["kind"] == "compare" and len(r["commands"]) > 1 for r in results):
-        found.append("**Cases of several runs stand side by side: ratios between them are rough.**")
+        found.append("**Some cases have more rounds, from a run of their own.**")
     if any(r.get("plan", {}).get("rounds") == 1 for r in results):
         found.append("**One round only: the intervals are of few pairs.**")
     return found

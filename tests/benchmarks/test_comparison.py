@@ -71,6 +71,39 @@ def test_what_is_measured_comes_out_as_a_page(tmp_path: Path) -> None:
     assert kept["compare"]["cases"]["eventlog"]["summary"] == row
 
 
+def test_the_readme_has_the_figures_of_the_page() -> None:
+    """They come from the same results, and are written by the same command."""
+    code = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from reporting.headline import headline\n"
+        "cases = json.load(open(sys.argv[2]))['compare']['cases']\n"
+        "print(headline({name: case.get('summary', {}) for name, case in cases.items()}))\n"
+    )
+    root = BENCHMARKS.parent
+    results = root / "docs" / "performance" / "results.json"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(BENCHMARKS), str(results)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.strip() in (root / "README.md").read_text(), "make bench-report"
+
+
+def test_rounds_of_two_runs_are_put_together(tmp_path: Path) -> None:
+    """So that some cases can have more of them."""
+    for name in ("one", "two"):
+        bench(tmp_path, "compare.py", "--tiny", "--cases", "nothing", "--json", f"{name}.json")
+    (tmp_path / "docs").mkdir()
+    bench(tmp_path, "report.py", "one.json", "two.json", "--page", "docs/performance.md")
+    kept = json.loads((tmp_path / "docs" / "performance" / "results.json").read_text())
+    case = kept["compare"]["cases"]["nothing"]
+    assert len(case["loops"]) == 2
+    assert case["summary"]["processes"] == 2
+    pairs = [len(loop["pairs"]["1.5"]) for loop in case["loops"]]
+    assert case["summary"]["pair_count"]["1.5"] == sum(pairs)
+
+
 def test_a_case_that_fails_is_named_and_ends_nothing(tmp_path: Path) -> None:
     """A deadline that nothing can meet fails the case, with the reason, and not the run."""
     code = (
