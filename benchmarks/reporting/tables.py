@@ -15,7 +15,7 @@ GROUPS = {
     "frameworks": "Through a framework",
     "plain": "Loggers of text, and dispatchers",
 }
-BUSY = 0.5
+BUSY = 0.75
 """The load, of each core, above which a machine is said to have been busy."""
 
 UNITS = {
