@@ -91,7 +91,7 @@ bench: .venv/.stamp ## run the benchmarks
 	.venv-compare/bin/python -m pip install --group dev --group compare -e . $(addprefix -e ,$(FITTING))
 	touch $@
 
-# BENCH=--quick takes some minutes instead of an hour.
+# BENCH=--quick takes some minutes instead of two hours.
 BENCH ?=
 RESULTS := build/benchmarks
 

@@ -117,6 +117,7 @@ class Comparison:
 
     def run(self, rounds: int | None = None) -> None:
         """Go through all rounds."""
+        self.result["plan"]["rounds"] = rounds or self.plan.rounds
         with place(None) as shared:
             template = self._template(shared)
             self.sizes = ask("calibrate", shared) if self.plan.calibrated else SIZES

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,37 @@ def merged(results: Sequence[dict[str, Any]], kind: str, part: str) -> dict[str,
     found: dict[str, Any] = {}
     for result in results:
         if result["kind"] == kind:
+            if found:
+                check_alike(found, result)
             before = found.get("commands", [])
             both = together(found.get(part, {}), result[part])
-            found = {**found, **result, part: both, "commands": [*before, result["command"]]}
+            skipped = found.get("skipped", {}) | result.get("skipped", {})
+            load = max(found.get("machine", result["machine"])["load"], result["machine"]["load"])
+            found = {
+                **found,
+                **result,
+                part: both,
+                "commands": [*before, result["command"]],
+                "skipped": {name: why for name, why in skipped.items() if name not in both},
+                "left_out": [*found.get("left_out", []), *result.get("left_out", [])],
+                "machine": {**result["machine"], "load": load},
+            }
     return found
+
+
+def check_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Refuse to put results together that are of other machines, versions or plans."""
+    parts: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        "machines": lambda r: {k: v for k, v in r["machine"].items() if k != "load"},
+        "versions": lambda r: r["versions"],
+        "plans": lambda r: {k: v for k, v in r.get("plan", {}).items() if k != "rounds"},
+    }
+    for what, of in parts.items():
+        if of(one) != of(other):
+            raise SystemExit(
+                f"{one['commands'][0]!r} and {other['command']!r} are of other {what}: "
+                "measure both again, or remove one of their files"
+            )
 
 
 def together(before: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     compare = merged(results, "compare", "cases")
     scale = merged(results, "scale", "measures")
     rows = {name: case.get("summary", {}) for name, case in compare.get("cases", {}).items()}
-    found = marks(rows, scale.get("measures", {}))
+    found = marks(rows, scale.get("measures", {}), compare.get("plan"))
     folder: Path = options.page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     kept = {"compare": compare, "scale": scale, "marks": [mark._asdict() for mark in found]}
@@ -79,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     put(options.page, blocks(compare, scale, found))
     readme: Path = options.page.parent.parent / "README.md"
     if readme.exists() and BEGIN in readme.read_text():
-        put(readme, headline(rows))
+        put(readme, headline(rows, compare.get("machine", {})))
     for mark in found:
         print(": ".join(filter(None, (mark.verdict, mark.what, mark.asked, mark.measured))))
 

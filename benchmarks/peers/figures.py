@@ -10,6 +10,8 @@ from typing import Any
 from rich.table import Table
 
 DRAWS = 2000
+FEW = 10
+"""Pairs below which an interval says less than it seems to."""
 
 
 def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
@@ -116,6 +118,9 @@ def paired(ms: str) -> Callable[[dict[str, Any]], str]:
             return ""
         middle, low, high = ((one - 1) * 100 for one in row["pairs"][ms])
         digits = 1 if abs(middle) < 10 else 0
+        n = row["pair_count"][ms]
+        if n < FEW:  # too few for an interval
+            return f"{middle:,.{digits}f} %, {n} pairs"
         return f"{middle:,.{digits}f} % ({low:,.{digits}f} to {high:,.{digits}f})"
 
     return cell

@@ -101,7 +101,7 @@ CASES = [
     Case("logging-queue", "plain", "logging, QueueHandler to a file", queue_handler, read_lines),
     Case("loguru", "plain", "loguru, enqueue=True, to a file", loguru, read_lines,
          needs=("loguru",)),
-    Case("structlog", "plain", "structlog, JSON to a buffered file", structlog, read_lines,
+    Case("structlog", "plain", "structlog, JSON to a file", structlog, read_lines,
          needs=("structlog",)),
     Case("blinker", "plain", "blinker, three receivers", blinker,
          unread="it keeps what it has in memory", needs=("blinker",)),

@@ -16,7 +16,7 @@ BEHIND = {
 }
 
 
-def headline(rows: Mapping[str, Mapping[str, Any]]) -> str:
+def headline(rows: Mapping[str, Mapping[str, Any]], machine: Mapping[str, Any]) -> str:
     """Return the plot, and three sentences; a case that was not measured is left out."""
 
     def call(name: str) -> str:
@@ -25,6 +25,9 @@ def headline(rows: Mapping[str, Mapping[str, Any]]) -> str:
     def slower(name: str) -> str:
         more = (rows[name]["pairs"]["1.5"][0] - 1) * 100
         return f"{more:,.{1 if abs(more) < 10 else 0}f} %"
+
+    def whole(name: str) -> str:
+        return f"{(rows[name]['whole'][0] - 1) * 100:,.1f} % with all that is put off"
 
     def others(figure: Any) -> str:
         there = {name: what for name, what in BEHIND.items() if "between" in rows.get(name, {})}
@@ -40,11 +43,12 @@ def headline(rows: Mapping[str, Mapping[str, Any]]) -> str:
     if "between" in rows.get("eventlog+tensorboard", {}):
         lines.append(
             f"- **{slower('eventlog+tensorboard')}** is what a loop of 1.5 ms steps loses with "
-            f"TensorBoard behind eventlog, in the same process. {others(slower)}."
+            f"TensorBoard behind eventlog, in the same process ({whole('eventlog+tensorboard')}). "
+            f"{others(slower)}."
         )
     if "between" in rows.get("eventlog+7-sidecar", {}):
         lines.append(
             f"- **{slower('eventlog+7-sidecar')}** is what it loses with all seven trackers in "
-            "the sidecar, on two cores."
+            f"the sidecar, on {machine.get('cores', 'some')} cores ({whole('eventlog+7-sidecar')})."
         )
     return "\n".join([lines[0], "", *lines[1:]])

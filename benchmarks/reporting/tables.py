@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from peers.figures import CALLS, LOOPS, Column, delay, lost
-from reporting.marks import Mark
+from reporting.marks import Mark, long_enough
 
 GROUPS = {
     "floor": "What measuring costs, and the floor",
@@ -147,8 +147,18 @@ def doubts(results: Sequence[Mapping[str, Any]]) -> list[str]:
         found.append("**The machine was busy with other work: these figures show little.**")
     if any(r["kind"] == "compare" and len(r["commands"]) > 1 for r in results):
         found.append("**Some cases have more rounds, from a run of their own.**")
-    if any(r.get("plan", {}).get("rounds") == 1 for r in results):
-        found.append("**One round only: the intervals are of few pairs.**")
+    cases = [c for r in results for c in r.get("cases", {}).values() if c.get("summary")]
+    single = sum(c["summary"].get("processes") == 1 for c in cases)
+    if single:
+        found.append(
+            f"**{single} of {len(cases)} cases were one process each: their figures have no "
+            "spread, and what differs by less than a half differs by nothing.**"
+        )
+    if any(r["kind"] == "compare" and not long_enough(r.get("plan")) for r in results):
+        found.append(
+            "**The blocks of a pair were short: what a logger puts off by 0.1 s falls into the "
+            "block without it. Read *whole loop* beside *1.5 ms steps*.**"
+        )
     return found
 
 

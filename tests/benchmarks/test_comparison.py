@@ -76,8 +76,9 @@ def test_the_readme_has_the_figures_of_the_page() -> None:
     code = (
         "import json, sys; sys.path.insert(0, sys.argv[1])\n"
         "from reporting.headline import headline\n"
-        "cases = json.load(open(sys.argv[2]))['compare']['cases']\n"
-        "print(headline({name: case.get('summary', {}) for name, case in cases.items()}))\n"
+        "found = json.load(open(sys.argv[2]))['compare']\n"
+        "rows = {name: case.get('summary', {}) for name, case in found['cases'].items()}\n"
+        "print(headline(rows, found['machine']))\n"
     )
     root = BENCHMARKS.parent
     results = root / "docs" / "performance" / "results.json"
