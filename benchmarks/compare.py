@@ -29,7 +29,7 @@ from rich.console import Console
 
 from peers.base import Case
 from peers.cases import CASES, GROUPS
-from peers.figures import summary, table
+from peers.figures import PARTS, summary, table
 from peers.parent import FailedError, ask, place, run_kill, run_loop
 from peers.plan import PLANS
 
@@ -110,7 +110,7 @@ class Comparison:
             "versions": versions(),
             "skipped": skipped,
             "cases": {
-                c.name: {"group": c.group, "call": c.call, "loops": [], "kills": [], "errors": []}
+                c.name: {"group": c.group, "call": c.call} | {part: [] for part in PARTS}
                 for c in cases
             },
         }
@@ -122,9 +122,9 @@ class Comparison:
             template = self._template(shared)
             self.sizes = ask("calibrate", shared) if self.plan.calibrated else SIZES
             self.result["sizes"] = self.sizes
-            for turn in self._turns(rounds or self.plan.rounds):
+            for number, turn in enumerate(self._turns(rounds or self.plan.rounds)):
                 for kind, case in turn:
-                    self._one(kind, case, template)
+                    self._one(number, kind, case, template)
 
     def _turns(self, rounds: int) -> list[list[tuple[str, Case]]]:
         """Return rounds of (kind, case), in an order that changes and can be had again."""
@@ -135,6 +135,7 @@ class Comparison:
             # what a kill leaves behind differs little from round to round
             if turn < 3:
                 order += [("kill", c) for c in self.cases if c.group != "floor"]
+                order += [("follow", c) for c in self.cases if c.follow is not None]
             rng.shuffle(order)
             turns.append(order)
         return turns
@@ -145,16 +146,17 @@ class Comparison:
             return shared / "mlflow.db"
         return None
 
-    def _one(self, kind: str, case: Case, template: Path | None) -> None:
+    def _one(self, number: int, kind: str, case: Case, template: Path | None) -> None:
         """Run one process; a failure is this case's own."""
         start, mine = time.monotonic(), self.result["cases"][case.name]
         word = "ok"
         with place(template) as folder:
             try:
                 if kind == "loop":
-                    mine["loops"].append(run_loop(case, self.plan, self.sizes, folder))
+                    found = run_loop(case, self.plan, self.sizes, folder)
                 else:
-                    mine["kills"].append(run_kill(case, self.plan, folder))
+                    found = run_kill(case, self.plan, folder, follow=kind == "follow")
+                mine[f"{kind}s"].append({"round": number, **found})
             except Exception as error:
                 said = str(error).replace(str(folder), ".")
                 if not isinstance(error, FailedError):

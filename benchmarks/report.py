@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from peers.figures import summary
+from peers.figures import PARTS, summary
 from reporting.headline import headline
 from reporting.marks import marks
 from reporting.plots import draw
@@ -34,7 +34,10 @@ def merged(results: Sequence[dict[str, Any]], kind: str, part: str) -> dict[str,
             if found:
                 check_alike(found, result)
             before = found.get("commands", [])
-            both = together(found.get(part, {}), result[part])
+            later = result[part]
+            if part == "cases" and found:
+                later = renumbered(later, found[part])
+            both = together(found.get(part, {}), later)
             skipped = found.get("skipped", {}) | result.get("skipped", {})
             load = max(found.get("machine", result["machine"])["load"], result["machine"]["load"])
             found = {
@@ -70,9 +73,21 @@ def together(before: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
     for name in before.keys() & later.keys():
         one, other = before[name], later[name]
         if isinstance(other, dict):
-            rounds = {part: [*one[part], *other[part]] for part in ("loops", "kills", "errors")}
+            rounds = {part: [*one[part], *other[part]] for part in PARTS}
             both[name] = {**other, **rounds, "summary": summary(rounds)}
     return both
+
+
+def renumbered(later: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Number the rounds of another run of compare.py after those of one."""
+    parts = [part for part in PARTS if part != "errors"]
+    done = [x["round"] for case in before.values() for part in parts for x in case[part]]
+    first = max(done, default=-1) + 1
+    found = {}
+    for name, case in later.items():
+        moved = {part: [{**x, "round": x["round"] + first} for x in case[part]] for part in parts}
+        found[name] = {**case, **moved, "summary": summary({**case, **moved})}
+    return found
 
 
 def put(page: Path, text: str) -> None:

@@ -1,9 +1,10 @@
 """How eventlog's costs grow: events, sinks, values, threads, images, logs, processes, replays.
 
-    python benchmarks/scale.py [--quick] [--only MEASURE ...] [--most] [--json OUT]
+    python benchmarks/scale.py [--quick] [--only MEASURE ...] [--rounds N] [--most] [--json OUT]
 
-Each figure comes from a process of its own. `--most` adds 1e8 events, which take some minutes and
-10 GB. docs/performance.md shows the results.
+Each figure is the median of some processes, a round of all sizes after the other; what takes more
+than a minute is measured once. `--most` adds 1e8 events, which take some minutes and 10 GB.
+docs/performance.md shows the results.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -47,6 +49,10 @@ QUICK: dict[str, list[int]] = {
     "replay_sinks": [1, 4, 16],
 }
 MOST = 10**8
+ROUNDS = 3
+LONG = 60.0
+"""Seconds above which a size is measured once."""
+
 DEADLINE = 900.0
 ROOM = 0.25
 """The part of the free disk that a log may take."""
@@ -82,11 +88,27 @@ def one(measure: str, size: int, events: int) -> dict[str, Any]:
     return found
 
 
+def middle(measure: str, size: int, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of a size: medians, and the least and greatest of what differs much."""
+    good = [one for one in found if "error" not in one]
+    row: dict[str, Any] = {measure: size, "processes": len(good)}
+    if len(good) < len(found):
+        row["error"] = next(one["error"] for one in found if "error" in one)
+    for name in good[0] if good else ():
+        row[name] = statistics.median(one[name] for one in good)
+    row["spread"] = {
+        name: [min(values), max(values)]
+        for name in (good[0] if good else ())
+        for values in [[one[name] for one in good]]
+    }
+    return row
+
+
 def show(result: dict[str, Any]) -> None:
     """Print a table for each measure."""
     console = Console(width=130)
     for measure, rows in result["measures"].items():
-        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = list(dict.fromkeys(name for row in rows for name in row if name != "spread"))
         table = Table(*names, title=measure)
         for row in rows:
             table.add_row(*(_cell(row.get(name, "")) for name in names))
@@ -104,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="fewer and smaller sizes")
     parser.add_argument("--tiny", action="store_true", help="as little as shows that it works")
     parser.add_argument("--most", action="store_true", help="1e8 events, too")
+    parser.add_argument("--rounds", type=int, help=f"processes for each size, {ROUNDS} by default")
     parser.add_argument("--only", nargs="+", choices=list(SIZES), metavar="MEASURE")
     parser.add_argument("--json", type=Path, help="where the results go")
     options = parser.parse_args(arguments)
@@ -117,19 +140,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "measures": {},
         "left_out": [],
     }
-    events = 40_000 if options.quick or options.tiny else 1_000_000
+    small = options.quick or options.tiny
+    events = 40_000 if small else 1_000_000
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for measure in options.only or sizes:
         wanted = sizes[measure][: 2 if options.tiny else None]
         wanted = [*wanted, MOST] if options.most and measure == "events" else wanted
-        rows = result["measures"][measure] = []
-        for size in wanted:
-            if not fits(measure, size):
-                result["left_out"].append(f"{measure} {size}: no room on the disk")
+        found[measure] = {size: [] for size in wanted if fits(measure, size)}
+        left_out = [size for size in wanted if size not in found[measure]]
+        result["left_out"] += [f"{measure} {size}: no room on the disk" for size in left_out]
+    long: set[tuple[str, int]] = set()
+    for number in range(options.rounds or (1 if small else ROUNDS)):
+        for measure, size in [(m, s) for m, of in found.items() for s in of]:
+            if (measure, size) in long:
                 continue
             start = time.monotonic()
-            rows.append({measure: size, **one(measure, size, events)})
-            error = rows[-1].get("error", "ok")
-            print(f"{time.monotonic() - start:6.1f} s  {measure}  {size}  {error}", flush=True)
+            found[measure][size].append(one(measure, size, events))
+            spent = time.monotonic() - start
+            if spent > LONG:
+                long.add((measure, size))
+            error = found[measure][size][-1].get("error", "ok")
+            print(f"{number + 1}  {spent:6.1f} s  {measure}  {size}  {error}", flush=True)
+            result["measures"] = {
+                m: [middle(m, s, several) for s, several in of.items() if several]
+                for m, of in found.items()
+            }
             if options.json is not None:
                 options.json.write_text(json.dumps(result))
     show(result)

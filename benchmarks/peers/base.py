@@ -42,6 +42,7 @@ class Case:
         read: Counts the steps of which all three numbers are readable, in a process that has
             nothing to do with the one that logs; None where there is no such reader.
         unread: Why there is none.
+        follow: Counts them in a tracker behind the logger, where there is one to be read.
         needs: The modules without which it is skipped.
         serve: Starts a server that it needs, before anything is measured.
         weight: How many times as many rounds it gets.
@@ -53,6 +54,7 @@ class Case:
     open: Callable[[Path], Opened]
     read: Callable[[Path], int] | None = None
     unread: str = ""
+    follow: Callable[[Path], int] | None = None
     needs: tuple[str, ...] = ()
     serve: Callable[[Path], AbstractContextManager[object]] = lambda folder: nullcontext()
     weight: int = 1

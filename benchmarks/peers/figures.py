@@ -14,13 +14,28 @@ FEW = 10
 """Pairs below which an interval says less than it seems to."""
 
 
-def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
-    """Return the median, and its 95 % interval by the bootstrap."""
+PARTS = ("loops", "kills", "follows", "errors")
+"""What the processes of a case gave, each a list."""
+
+
+def interval(processes: Sequence[Sequence[float]], seed: int = 0) -> tuple[float, float, float]:
+    """Return the median of all values, and its 95 % interval by the bootstrap.
+
+    Args:
+        processes: The values of each process. Those of one process have more in common than those
+            of two, so that processes are drawn first, and then values of each.
+        seed: Of what is drawn.
+    """
     rng = random.Random(seed)
-    n = len(values)
-    medians = sorted(statistics.median(rng.choices(values, k=n)) for _ in range(DRAWS))
+    groups = [list(values) for values in processes if values]
+
+    def draw() -> float:
+        drawn = rng.choices(groups, k=len(groups))
+        return statistics.median([v for one in drawn for v in rng.choices(one, k=len(one))])
+
+    medians = sorted(draw() for _ in range(DRAWS))
     low, high = medians[int(DRAWS * 0.025)], medians[int(DRAWS * 0.975)]
-    return statistics.median(values), low, high
+    return statistics.median([v for one in groups for v in one]), low, high
 
 
 def spread(values: Sequence[float]) -> list[float]:
@@ -35,10 +50,7 @@ def summary(case: dict[str, Any]) -> dict[str, Any]:
     if loops:
         for kind in ("between", "burst"):
             found[kind] = {p: spread([x[kind][p] for x in loops]) for p in ("p50", "p99", "max")}
-        found["pairs"] = {
-            ms: interval([ratio for x in loops for ratio in x["pairs"][ms]])
-            for ms in loops[0]["pairs"]
-        }
+        found["pairs"] = {ms: interval([x["pairs"][ms] for x in loops]) for ms in loops[0]["pairs"]}
         for name in (
             "whole",
             "closed",
@@ -53,19 +65,41 @@ def summary(case: dict[str, Any]) -> dict[str, Any]:
         found["pair_count"] = {ms: sum(len(x["pairs"][ms]) for x in loops) for ms in found["pairs"]}
         found["processes"] = len(loops)
         found["settled"] = all(x["settled"] for x in loops)
+        found["rounds"] = by_round(loops)
     found["hosts"] = sorted({host for x in [*loops, *kills] for host in x["hosts"]})
     if kills:
-        read = [x for x in kills if "lost" in x]
-        if read:
-            found["lost"] = spread([x["lost"] for x in read])
-            found["logged"] = statistics.median(x["logged"] for x in read)
-            delays = [x["delay_ms"] for x in read if x["delay_ms"] is not None]
-            found["delay_ms"] = spread(delays) if delays else None
-            found["reading_ms"] = statistics.median(x["reading_ms"] for x in read)
-            found["reader_error"] = next((x["reader_error"] for x in read if x["reader_error"]), "")
-        else:
-            found["unread"] = kills[0].get("unread", "")
+        found |= read_back(kills)
+    if case["follows"]:
+        found["follow"] = read_back(case["follows"])
     return found
+
+
+def by_round(loops: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return p50 and p99 of a call between work in each round, the median of its processes."""
+    numbers = sorted({x["round"] for x in loops})
+    return {
+        p: {
+            str(n): statistics.median(x["between"][p] for x in loops if x["round"] == n)
+            for n in numbers
+        }
+        for p in ("p50", "p99")
+    }
+
+
+def read_back(kills: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Say how soon what was logged could be read, and what of it a kill cost."""
+    read = [x for x in kills if "lost" in x]
+    if not read:
+        return {"unread": kills[0].get("unread", "")}
+    delays = [x["delay_ms"] for x in read if x["delay_ms"] is not None]
+    return {
+        "lost": spread([x["lost"] for x in read]),
+        "logged": statistics.median(x["logged"] for x in read),
+        "delay_ms": spread(delays) if delays else None,
+        "reading_ms": statistics.median(x["reading_ms"] for x in read),
+        "reader_error": next((x["reader_error"] for x in read if x["reader_error"]), ""),
+        "survivors_done": all(x["survivors_done"] for x in read),
+    }
 
 
 def microseconds(value: float) -> str:
@@ -95,13 +129,22 @@ def lost(row: dict[str, Any]) -> str:
     """Return how many of the points a kill cost."""
     if "lost" not in row:
         return ""
-    return f"{row['lost'][0]:,.0f} of {row['logged']:,.0f}"
+    text = f"{row['lost'][0]:,.0f} of {row['logged']:,.0f}"
+    return text if row["survivors_done"] else f"{text}, {AT_WORK}"
 
+
+def ranged(values: Sequence[float]) -> str:
+    """Return a median in us, with the least and the greatest where these tell more."""
+    middle, low, high = map(microseconds, values)
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+AT_WORK = "still at work"
 
 Column = tuple[str, Callable[[dict[str, Any]], str]]
 
 CALLS: list[Column] = [
-    ("between work: p50", lambda r: microseconds(r["between"]["p50"][0])),
+    ("between work: p50", lambda r: ranged(r["between"]["p50"])),
     ("p99", lambda r: microseconds(r["between"]["p99"][0])),
     ("max", lambda r: microseconds(r["between"]["max"][0])),
     ("back to back: p50", lambda r: microseconds(r["burst"]["p50"][0])),
@@ -133,6 +176,7 @@ LOOPS: list[Column] = [
     ("whole loop", lambda r: percent(r["whole"][0])),
     ("with close", lambda r: percent(r["closed"][0])),
     ("close", lambda r: f"{r['closing'][0]:.2f} s"),
+    ("processes", lambda r: f"{r['processes']}{'' if r['settled'] else ', ' + AT_WORK}"),
 ]
 
 

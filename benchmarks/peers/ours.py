@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from peers.base import Case, Opened
+from peers.trackers import read_tensorboard
 
 OFFLINE: dict[str, dict[str, Any]] = {
     "tensorboard": {},
@@ -81,13 +82,14 @@ def _case(name: str, call: str, sinks: dict[str, dict[str, Any]], weight: int = 
         call,
         functools.partial(run_with, sinks),
         read_log,
+        follow=read_tensorboard if "tensorboard" in sinks else None,
         needs=("eventlog", *(PLUGINS[alias] for alias in sinks)),
         weight=weight,
     )
 
 
 CASES = [
-    Case("nothing", "floor", "nothing", nothing, unread="nothing is logged", weight=2),
+    Case("nothing", "floor", "nothing", nothing, unread="nothing is logged", weight=3),
     Case(
         "struct-deque",
         "floor",
@@ -96,13 +98,13 @@ CASES = [
         unread="it keeps what it has in memory",
         weight=2,
     ),
-    _case("eventlog", "run.step, the log alone", {}, weight=4),
+    _case("eventlog", "run.step, the log alone", {}, weight=6),
     _case("eventlog+tensorboard", "run.step, TensorBoard in the process",
-          {"tensorboard": {"isolate": False}}, weight=2),
+          {"tensorboard": {"isolate": False}}, weight=3),
     _case("eventlog+7-process", "run.step, seven trackers in the process",
           {name: {**options, "isolate": False} for name, options in OFFLINE.items()}),
     _case("eventlog+7-sidecar", "run.step, seven trackers in the sidecar",
-          {name: {**options, "isolate": True} for name, options in OFFLINE.items()}, weight=2),
+          {name: {**options, "isolate": True} for name, options in OFFLINE.items()}, weight=3),
     _case("eventlog+5-sidecar", "run.step, five trackers in the sidecar",
           {name: {**OFFLINE[name], "isolate": True} for name in FIVE}),
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from peers.offline import environment, refused
 from peers.plan import Plan
 from peers.usage import Tree
 
-SETTLE = 8.0
+SETTLE = 30.0
 """Seconds for which a logger may go on with what it was given, before the next phase."""
 
 START = 60.0
@@ -183,15 +183,22 @@ def run_loop(case: Case, plan: Plan, sizes: dict[str, Any], folder: Path) -> dic
     }
 
 
-def run_kill(case: Case, plan: Plan, folder: Path) -> dict[str, Any]:
-    """Have a paced run read back while it goes on, kill it, and read what is left."""
+def run_kill(case: Case, plan: Plan, folder: Path, *, follow: bool = False) -> dict[str, Any]:
+    """Have a paced run read back while it goes on, kill it, and read what is left.
+
+    Args:
+        case: What logs.
+        plan: For how long.
+        folder: Where.
+        follow: Whether the tracker behind the logger is read, and not its own record.
+    """
     child = Child("kill", case.name, folder, {}, plan.deadline)
     ticks: list[tuple[int, int]] = []
     reader = None
     try:
         next(child.messages())  # it is open
-        if case.read is not None:
-            reader = Reader(case.name, folder)
+        if (case.follow if follow else case.read) is not None:
+            reader = Reader(case.name, folder, follow=follow)
         child.go()
         for message in child.messages(time.monotonic() + plan.paced):
             ticks.append((message["count"], message["mono"]))
@@ -213,11 +220,11 @@ def run_kill(case: Case, plan: Plan, folder: Path) -> dict[str, Any]:
 class Reader:
     """A process of `peers.reader`, which has begun to read."""
 
-    def __init__(self, case: str, folder: Path) -> None:
+    def __init__(self, case: str, folder: Path, *, follow: bool) -> None:
         self._out = folder / "read"
         with self._out.open("wb") as out, (folder / "read-errors").open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "peers.reader", case, str(folder)],
+                [sys.executable, "-m", "peers.reader", case, str(folder), *["follow"] * follow],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=errors,

@@ -9,7 +9,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How much of everything.
 
     Attributes:
-        rounds: Processes for each case, beside its weight; they are interleaved.
+        rounds: Rounds of all cases: a process of each, or as many as its weight says.
         whole: Steps of the loop that is timed with its end.
         burst: Calls in a tight loop, at most.
         burst_seconds: And how long that may take.
@@ -35,9 +35,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT = Plan(
-    pairs={"0.2": 6, "1.5": 8, "10.0": 4},
+    pairs={"0.2": 3, "1.5": 4, "10.0": 2},
     block={"0.2": 2000, "1.5": 700, "10.0": 100},
-    pair_seconds=20.0,
+    pair_seconds=12.0,
 )
 QUICK = Plan(
     rounds=1,

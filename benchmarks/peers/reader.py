@@ -1,10 +1,10 @@
 """The process that reads a case back, again and again, with that logger's own reader.
 
-    python -m peers.reader CASE FOLDER
+    python -m peers.reader CASE FOLDER [follow]
 
-It prints a line for each reading: when it began and ended (monotonic ns) and how many steps were
-there, -1 where reading failed, with the error. A line on its input ends it after one more reading,
-the last line.
+With `follow`, it reads the tracker behind the logger. It prints a line for each reading: when it
+began and ended (monotonic ns) and how many steps were there, -1 where reading failed, with the
+error. A line on its input ends it after one more reading, the last line.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from peers.cases import CASES
 PAUSE = 0.02
 
 
-def main(name: str, folder: Path) -> None:
+def main(name: str, folder: Path, *, follow: bool) -> None:
     """Read until told that this is enough."""
-    read = CASES[name].read
+    read = CASES[name].follow if follow else CASES[name].read
     assert read is not None
     print("[]", flush=True)
     pause, more = PAUSE, True
@@ -40,4 +40,4 @@ def main(name: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), follow=sys.argv[3:] == ["follow"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from peers.figures import microseconds
@@ -13,6 +13,9 @@ FLAT = 1.2
 
 ENOUGH = 20
 """Pairs below which an interval decides nothing."""
+
+SEVERAL = 5
+"""Processes below which it decides nothing, either."""
 
 LONG = 1000.0
 """Milliseconds of a block, from which on what is put off by 0.1 s is little."""
@@ -43,28 +46,51 @@ def _verdict(good: bool) -> str:
     return MET if good else MISSED
 
 
+def _verdict_of(good: Sequence[bool]) -> str:
+    """Return what all rounds say; where they differ, nothing is decided."""
+    return _verdict(good[0]) if len(set(good)) == 1 else OPEN
+
+
+def _ratios(rows: Rows, one: str, other: str, p: str) -> list[float]:
+    """Return the ratio of two cases' calls in each round that has both."""
+    above, below = (rows[name].get("rounds", {}).get(p, {}) for name in (one, other))
+    return [above[n] / below[n] for n in above if n in below]
+
+
+def _rounds(ratios: Sequence[float], how: str) -> str:
+    if len(ratios) < 2:
+        return ""
+    return f"; {min(ratios):{how}} to {max(ratios):{how}} in {len(ratios)} rounds"
+
+
 def _enough(rows: Rows, name: str) -> bool:
-    return bool(rows[name].get("pair_count", {}).get("1.5", 0) >= ENOUGH)
+    row = rows[name]
+    pairs = row.get("pair_count", {}).get("1.5", 0)
+    return bool(pairs >= ENOUGH and row.get("processes", 0) >= SEVERAL)
 
 
 def _quick(rows: Rows, p: str, times: float) -> Mark:
     ours = rows["eventlog"]["between"][p][0]
     floor = rows["struct-deque"]["between"][p][0]
+    ratios = _ratios(rows, "eventlog", "struct-deque", p)
     return Mark(
         f"`run.step` of three floats, between work, {p}",
         f"at most {times:.2f} of Struct + deque.append, here {microseconds(floor * times)} us",
-        f"{microseconds(ours)} us, {ours / floor:.2f} of it ({microseconds(floor)} us)",
-        _verdict(ours <= floor * times),
+        f"{microseconds(ours)} us, {ours / floor:.2f} of it ({microseconds(floor)} us"
+        f"{_rounds(ratios, '.2f')})",
+        _verdict_of([one <= times for one in (ours / floor, *ratios)]),
     )
 
 
 def _cheaper(rows: Rows, peer: str, ours: str, times: float, what: str) -> Mark:
     theirs, mine = (rows[name]["between"]["p50"][0] for name in (peer, ours))
+    ratios = _ratios(rows, peer, ours, "p50")
     return Mark(
         what,
         f"at least {times:,.0f} times",
-        f"{theirs / mine:,.0f} times ({microseconds(theirs)} us and {microseconds(mine)} us)",
-        _verdict(theirs >= times * mine),
+        f"{theirs / mine:,.0f} times ({microseconds(theirs)} us and {microseconds(mine)} us"
+        f"{_rounds(ratios, ',.0f')})",
+        _verdict_of([one >= times for one in (theirs / mine, *ratios)]),
     )
 
 

@@ -18,6 +18,9 @@ GROUPS = {
 BUSY = 0.75
 """The load, of each core, above which a machine is said to have been busy."""
 
+WIDE = 0.25
+"""The part of a median by which processes must differ for a table to say so."""
+
 UNITS = {
     "_ns": (1e3, "us"), "_ns_each": (1, "ns"), "more_memory": (1e6, "MB"), "_ms": (1, "ms"),
     "_s": (1, "/s"), "copy_bytes": (1e3, "kB"),
@@ -40,6 +43,7 @@ LABELS = {
     "bytes_each": "bytes a value", "events_s": "events/s", "thread_ns": "an event",
     "write_events_s": "written, events/s", "read_events_s": "read, events/s",
     "seek_p50_ms": "a seek, p50", "seek_p99_ms": "p99", "copy_bytes": "the array",
+    "open_all_s": "to open them all, s", "close_all_s": "to close, s",
     "tensorboard_events_s": "TensorBoard's reader, events/s", "times_tensorboard": "times as fast",
 }  # fmt: skip
 
@@ -91,6 +95,18 @@ def side(result: Mapping[str, Any]) -> str:
     return by_group(result, columns)
 
 
+def followed(result: Mapping[str, Any]) -> str:
+    """Return the table of how soon a tracker behind eventlog has a point."""
+    rows = []
+    for case in result["cases"].values():
+        row = case.get("summary", {}).get("follow")
+        if row:
+            one = f"{row['reading_ms']:,.0f} ms" if "reading_ms" in row else ""
+            rows.append([case["call"], delay(row), one, lost(row)])
+    head = ["", "readable in TensorBoard after", "of which one reading", "not there after kill -9"]
+    return markdown(head, rows)
+
+
 def _figure(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
@@ -100,15 +116,24 @@ def _figure(name: str, value: Any) -> str:
     return f"{text} {unit}" if unit and unit != "/s" else text
 
 
+def _spread(name: str, row: Mapping[str, Any]) -> str:
+    """Return a median, with the least and greatest of the processes where they differ much."""
+    value = row.get(name, "")
+    low, high = row.get("spread", {}).get(name, (value, value))
+    if isinstance(value, str) or high - low <= WIDE * abs(value):
+        return _figure(name, value)
+    least = _figure(name, low).partition(" ")[0]
+    return f"{_figure(name, value)} ({least} to {_figure(name, high).partition(' ')[0]})"
+
+
 def scaling(result: Mapping[str, Any]) -> str:
     """Return a table for each measure."""
     parts = []
     for measure, rows in result["measures"].items():
         names = list(dict.fromkeys(name for row in rows for name in row))
-        head = [SCALES[measure], *(LABELS.get(n, n) for n in names[1:])]
-        cells = [
-            [f"{row[measure]:,}", *(_figure(n, row.get(n, "")) for n in names[1:])] for row in rows
-        ]
+        names = [n for n in names if n not in (measure, "processes", "spread")]
+        head = [SCALES[measure], *(LABELS.get(n, n) for n in names)]
+        cells = [[f"{row[measure]:,}", *(_spread(n, row) for n in names)] for row in rows]
         parts.append(markdown(head, cells))
     return "\n\n".join(parts)
 
@@ -176,6 +201,9 @@ def blocks(compare: Mapping[str, Any], scale: Mapping[str, Any], found: Sequence
             "![The loop's rate with each logger, in per cent of nothing](performance/loop.png)",
             "### Beside the training thread",
             side(compare),
+            "How soon a point is in TensorBoard's files behind eventlog, and how many steps are "
+            "not there after the kill: they are in the log, and a replay brings them.",
+            followed(compare),
             about(compare),
         ]
     if scale:

@@ -13,7 +13,7 @@ from typing import Any
 
 import eventlog
 from log import Taker, read_log, seeks, tensorboard_rate, write_log
-from scaling.base import size_of
+from scaling.base import chunks, middle, size_of
 
 EVENT = 100
 """About the bytes that an event of three floats takes in the log."""
@@ -55,51 +55,75 @@ def replay(n: int, folder: Path, events: int) -> dict[str, Any]:
 
 
 def ranks(n: int, folder: Path) -> dict[str, Any]:
-    """Emit in n processes of one run, each into its own log."""
+    """Emit in n processes of one run at once, each into its own log.
+
+    All are open before one emits, and none closes before all have written what they emitted: a
+    rank that comes after rank 0 has gone looks for it for two seconds, which is none of what is
+    measured here.
+    """
     environment = os.environ | {"WORLD_SIZE": str(n), "EVENTLOG_RUN_ID": "scale"}
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     command = [sys.executable, "-m", "scaling.storing", str(folder)]
     start = time.perf_counter()
     processes = [
         subprocess.Popen(
-            command, env=environment | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+            command,
+            env=environment | {"RANK": str(rank)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank in range(n)
     ]
-    said = [
-        json.loads(process.communicate(timeout=300)[0].splitlines()[-1]) for process in processes
-    ]
+
+    def hear() -> list[Any]:
+        return [json.loads(p.stdout.readline()) for p in processes if p.stdout]
+
+    def go() -> None:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+
+    hear()
+    opening = time.perf_counter() - start
+    start = time.perf_counter()
+    go()
+    said = hear()
     seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    go()
+    ended = hear()
+    closing = time.perf_counter() - start
+    for process in processes:
+        process.communicate(timeout=60)
     logs = sorted(folder.glob("**/rank-*/"))
     assert len([x for x in logs if list(x.glob("*.elog"))]) == n, "a rank has no log"
     return {
         "emit_ns": statistics.median(one["emit_ns"] for one in said),
-        "events_s": sum(one["events"] for one in said) / max(one["seconds"] for one in said),
-        "dropped": sum(one["dropped"] for one in said),
-        "seconds": seconds,
+        "events_s": sum(one["events"] for one in said) / seconds,
+        "dropped": sum(one["dropped"] for one in ended),
+        "open_all_s": opening,
+        "close_all_s": closing,
     }
 
 
 def one_rank(folder: Path) -> None:
     """Be one of the processes."""
-    events, spent = 20_000, []
-    start = time.perf_counter()
+    events = 100_000
     with eventlog.Run("scale", dir=folder, sinks=[], ranks="all", close_timeout=120) as run:
-        clock = time.perf_counter_ns
-        for _ in range(events):
-            before = clock()
-            run.step(loss=0.5, accuracy=0.9, lr=0.1)
-            spent.append(clock() - before)
-    print(
-        json.dumps(
-            {
-                "emit_ns": statistics.median(spent),
-                "events": events,
-                "seconds": time.perf_counter() - start,
-                "dropped": sum(run.statistics().log.dropped.values()),
-            }
+        run.flush(120)
+        print(json.dumps({"open": True}), flush=True)
+        sys.stdin.readline()
+        spent = chunks(
+            lambda: run.step(loss=0.5, accuracy=0.9, lr=0.1),
+            events,
+            10_000,
+            lambda: run.flush(120),
         )
-    )
+        print(json.dumps({"emit_ns": middle(spent), "events": events}), flush=True)
+        sys.stdin.readline()
+    print(json.dumps({"dropped": sum(run.statistics().log.dropped.values())}))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ def test_what_is_measured_comes_out_as_a_page(tmp_path: Path) -> None:
     bench(tmp_path, "scale.py", "--tiny", "--only", "events", "--json", "scale.json")
     scale = json.loads((tmp_path / "scale.json").read_text())
     assert [one["events"] for one in scale["measures"]["events"]] == [1000, 10_000]
+    assert [one["processes"] for one in scale["measures"]["events"]] == [1, 1]
     assert all(50 < one["bytes"] < 500 for one in scale["measures"]["events"])
 
     page = tmp_path / "docs" / "performance.md"
@@ -69,6 +70,19 @@ def test_what_is_measured_comes_out_as_a_page(tmp_path: Path) -> None:
         assert len(plot) < 100_000
     kept = json.loads((page.with_suffix("") / "results.json").read_text())
     assert kept["compare"]["cases"]["eventlog"]["summary"] == row
+
+
+@pytest.mark.timeout(180)
+def test_the_tracker_behind_is_read_as_well(tmp_path: Path) -> None:
+    """How soon TensorBoard has a point is a figure of its own, beside the log's."""
+    case = "eventlog+tensorboard"
+    bench(tmp_path, "compare.py", "--tiny", "--cases", case, "--json", "compare.json")
+    found = json.loads((tmp_path / "compare.json").read_text())["cases"][case]
+    assert found["errors"] == []
+    assert found["summary"]["follow"]["logged"] > 0
+    bench(tmp_path, "report.py", "compare.json", "--page", "performance.md")
+    text = (tmp_path / "performance.md").read_text()
+    assert text.count("| run.step, TensorBoard in the process | ") == 4
 
 
 def test_the_readme_has_the_figures_of_the_page() -> None:
@@ -99,7 +113,8 @@ def test_rounds_of_two_runs_are_put_together(tmp_path: Path) -> None:
     bench(tmp_path, "report.py", "one.json", "two.json", "--page", "docs/performance.md")
     kept = json.loads((tmp_path / "docs" / "performance" / "results.json").read_text())
     case = kept["compare"]["cases"]["nothing"]
-    assert len(case["loops"]) == 2
+    assert [loop["round"] for loop in case["loops"]] == [0, 1]
+    assert sorted(case["summary"]["rounds"]["p50"]) == ["0", "1"]
     assert case["summary"]["processes"] == 2
     pairs = [len(loop["pairs"]["1.5"]) for loop in case["loops"]]
     assert case["summary"]["pair_count"]["1.5"] == sum(pairs)
@@ -124,7 +139,7 @@ def test_the_pass_marks_say_what_an_interval_allows() -> None:
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from reporting.marks import marks\n"
         "for pair in ((1.0, 0.99, 1.005), (1.02, 1.015, 1.03), (1.0, 0.98, 1.03)):\n"
-        "    row = {'pairs': {'1.5': pair}, 'pair_count': {'1.5': 100}}\n"
+        "    row = {'pairs': {'1.5': pair}, 'pair_count': {'1.5': 100}, 'processes': 9}\n"
         "    found = marks({'eventlog': row}, {})\n"
         "    print([m.verdict for m in found if m.what == 'loop with the log alone'])\n"
     )
@@ -132,6 +147,40 @@ def test_the_pass_marks_say_what_an_interval_allows() -> None:
         [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
     )
     assert done.stdout.split("\n")[:3] == ["['met']", "['**missed**']", "['not decided']"]
+
+
+def test_rounds_that_differ_decide_nothing() -> None:
+    """A ratio is met when each round has it, missed when none has, and else not decided."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from reporting.marks import marks\n"
+        "def row(*calls):\n"
+        "    middle = sorted(calls)[1]\n"
+        "    rounds = {'p50': dict(zip('012', calls))}\n"
+        "    return {'between': {'p50': [middle, min(calls), max(calls)]}, 'rounds': rounds}\n"
+        "for theirs in ((90, 100, 120), (30, 40, 50), (30, 90, 120)):\n"
+        "    found = marks({'eventlog': row(4, 4, 4), 'trackio': row(*theirs)}, {})\n"
+        "    print([m.verdict for m in found if 'Trackio' in m.what])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.split("\n")[:3] == ["['met']", "['**missed**']", "['not decided']"]
+
+
+def test_processes_that_differ_widen_an_interval() -> None:
+    """Many pairs of one process say little, where another process says something else."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from peers.figures import interval\n"
+        "pooled = interval([[1.0] * 50 + [1.1] * 51])\n"
+        "apart = interval([[1.0] * 50, [1.1] * 51])\n"
+        "print(apart[1:], pooled[0] == apart[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
+    )
+    assert done.stdout == "(1.0, 1.1) True\n"
 
 
 def test_a_peer_that_is_not_installed_is_skipped_and_named(tmp_path: Path) -> None:

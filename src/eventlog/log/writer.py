@@ -1,6 +1,6 @@
 """The writer: from the inbox to the log and the cache, in one place and one order.
 
-It is a plain daemon thread that calls `Writer.turn` every 30 ms. A turn can be called by anybody
+It is a plain daemon thread that calls `Writer.turn` every 40 ms. A turn can be called by anybody
 else as well (tests, the interpreter's exit) and costs one write of one file.
 """
 
@@ -42,7 +42,7 @@ _numbers = struct.Struct("<qqqq")
 SYNC_INTERVAL = 1.0
 """Seconds between syncs: what a loss of power can cost; an epoch's end is synced at once."""
 
-INTERVAL = 0.03
+INTERVAL = 0.04
 """Seconds between turns: what `kill -9` can cost, with the time that a turn takes."""
 
 DEVICE_WAIT = 5.0
