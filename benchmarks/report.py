@@ -37,7 +37,9 @@ def merged(results: Sequence[dict[str, Any]], kind: str, part: str) -> dict[str,
             later = result[part]
             if part == "cases" and found:
                 later = renumbered(later, found[part])
-            both = together(found.get(part, {}), later)
+            both = together(found.get(part, {}), {k: v for k, v in later.items() if v})
+            if part == "cases":  # as they are made now, and not when they were measured
+                both = {name: {**case, "summary": summary(case)} for name, case in both.items()}
             skipped = found.get("skipped", {}) | result.get("skipped", {})
             load = max(found.get("machine", result["machine"])["load"], result["machine"]["load"])
             found = {
@@ -111,7 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     compare = merged(results, "compare", "cases")
     scale = merged(results, "scale", "measures")
     rows = {name: case.get("summary", {}) for name, case in compare.get("cases", {}).items()}
-    found = marks(rows, scale.get("measures", {}), compare.get("plan"))
+    cores = compare.get("machine", {}).get("cores", 0)
+    found = marks(rows, scale.get("measures", {}), compare.get("plan"), cores)
     folder: Path = options.page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     kept = {"compare": compare, "scale": scale, "marks": [mark._asdict() for mark in found]}

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -75,11 +76,12 @@ def one(measure: str, size: int, events: int) -> dict[str, Any]:
             stderr=subprocess.PIPE,
             env=environment(folder),
             text=True,
+            start_new_session=True,
         )
         try:
             out, errors = process.communicate(timeout=DEADLINE)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return {"error": f"it took longer than {DEADLINE:.0f} s"}
     if process.returncode:
@@ -166,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for m, of in found.items()
             }
             if options.json is not None:
-                options.json.write_text(json.dumps(result))
+                part = options.json.with_suffix(".part")
+                part.write_text(json.dumps(result))
+                part.replace(options.json)
     show(result)
     for line in result["left_out"]:
         print(f"left out: {line}")

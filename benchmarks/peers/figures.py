@@ -10,8 +10,11 @@ from typing import Any
 from rich.table import Table
 
 DRAWS = 2000
-FEW = 10
-"""Pairs below which an interval says less than it seems to."""
+SEVERAL = 5
+"""Processes below which an interval says less than it seems to."""
+
+SEEN = 0.95
+"""The part of what was logged that a reader must have seen for its delays to stand alone."""
 
 
 PARTS = ("loops", "kills", "follows", "errors")
@@ -51,6 +54,10 @@ def summary(case: dict[str, Any]) -> dict[str, Any]:
         for kind in ("between", "burst"):
             found[kind] = {p: spread([x[kind][p] for x in loops]) for p in ("p50", "p99", "max")}
         found["pairs"] = {ms: interval([x["pairs"][ms] for x in loops]) for ms in loops[0]["pairs"]}
+        found["by_process"] = {
+            ms: spread([statistics.median(x["pairs"][ms]) for x in loops]) for ms in found["pairs"]
+        }
+        found["whole_interval"] = interval([[x["whole"]] for x in loops])
         for name in (
             "whole",
             "closed",
@@ -97,6 +104,8 @@ def read_back(kills: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "logged": statistics.median(x["logged"] for x in read),
         "delay_ms": spread(delays) if delays else None,
         "reading_ms": statistics.median(x["reading_ms"] for x in read),
+        "seen": sum(x["seen_live"] for x in read),
+        "ticks": sum(x["ticks"] for x in read),
         "reader_error": next((x["reader_error"] for x in read if x["reader_error"]), ""),
         "survivors_done": all(x["survivors_done"] for x in read),
     }
@@ -115,6 +124,12 @@ def percent(ratio: float) -> str:
     return f"{more:.1f} %" if abs(more) < 10 else f"{more:,.0f} %"
 
 
+def percents(ratios: Sequence[float]) -> str:
+    """Return by how much a median ratio is above one, with the least and greatest."""
+    middle, low, high = ((one - 1) * 100 for one in ratios)
+    return f"{middle:,.0f} % ({low:,.0f} to {high:,.0f})"
+
+
 def delay(row: dict[str, Any]) -> str:
     """Return the time until a point can be read, or why there is none."""
     if "lost" not in row:
@@ -122,7 +137,9 @@ def delay(row: dict[str, Any]) -> str:
     if row["delay_ms"] is None:
         return "not while it ran"
     middle = row["delay_ms"][0]
-    return f"{middle:,.0f} ms" if middle < 1000 else f"{middle / 1e3:,.1f} s"
+    text = f"{middle:,.0f} ms" if middle < 1000 else f"{middle / 1e3:,.1f} s"
+    few = row["seen"] < SEEN * row["ticks"]
+    return f"{text}, of {row['seen']} in {row['ticks']} seen" if few else text
 
 
 def lost(row: dict[str, Any]) -> str:
@@ -130,7 +147,7 @@ def lost(row: dict[str, Any]) -> str:
     if "lost" not in row:
         return ""
     text = f"{row['lost'][0]:,.0f} of {row['logged']:,.0f}"
-    return text if row["survivors_done"] else f"{text}, {AT_WORK}"
+    return f"{text}; its reader: {row['reader_error'][:60]}" if row["reader_error"] else text
 
 
 def ranged(values: Sequence[float]) -> str:
@@ -140,16 +157,29 @@ def ranged(values: Sequence[float]) -> str:
 
 
 AT_WORK = "still at work"
+"""Said of what was measured while a logger was busy with what it had been given before."""
+
+
+def settled(cell: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], str]:
+    """Return a column that has no figure where a logger had a backlog of earlier phases."""
+    return lambda row: cell(row) if row["settled"] else AT_WORK
+
+
+def noted(row: dict[str, Any]) -> str:
+    """Return p50 of a call, with what there is to say about it."""
+    text = ranged(row["between"]["p50"])
+    return text if row["settled"] else f"{text}, {AT_WORK}"
+
 
 Column = tuple[str, Callable[[dict[str, Any]], str]]
 
 CALLS: list[Column] = [
-    ("between work: p50", lambda r: ranged(r["between"]["p50"])),
+    ("between work: p50", noted),
     ("p99", lambda r: microseconds(r["between"]["p99"][0])),
-    ("max", lambda r: microseconds(r["between"]["max"][0])),
+    ("max", lambda r: microseconds(r["between"]["max"][2])),
     ("back to back: p50", lambda r: microseconds(r["burst"]["p50"][0])),
     ("p99", lambda r: microseconds(r["burst"]["p99"][0])),
-    ("max", lambda r: microseconds(r["burst"]["max"][0])),
+    ("max", lambda r: microseconds(r["burst"]["max"][2])),
 ]
 
 
@@ -159,12 +189,15 @@ def paired(ms: str) -> Callable[[dict[str, Any]], str]:
     def cell(row: dict[str, Any]) -> str:
         if ms not in row["pairs"]:
             return ""
-        middle, low, high = ((one - 1) * 100 for one in row["pairs"][ms])
+        n = row["processes"]
+        figures = row["pairs"][ms] if n >= SEVERAL else row["by_process"][ms]
+        middle, low, high = ((one - 1) * 100 for one in figures)
         digits = 1 if abs(middle) < 10 else 0
-        n = row["pair_count"][ms]
-        if n < FEW:  # too few for an interval
-            return f"{middle:,.{digits}f} %, {n} pairs"
-        return f"{middle:,.{digits}f} % ({low:,.{digits}f} to {high:,.{digits}f})"
+        text = f"{middle:,.{digits}f} %"
+        if n == 1:
+            return text
+        least = "" if n >= SEVERAL else "least "
+        return f"{text} ({least}{low:,.{digits}f} to {high:,.{digits}f})"
 
     return cell
 
@@ -173,10 +206,9 @@ LOOPS: list[Column] = [
     ("0.2 ms steps", paired("0.2")),
     ("1.5 ms steps", paired("1.5")),
     ("10 ms steps", paired("10.0")),
-    ("whole loop", lambda r: percent(r["whole"][0])),
-    ("with close", lambda r: percent(r["closed"][0])),
-    ("close", lambda r: f"{r['closing'][0]:.2f} s"),
-    ("processes", lambda r: f"{r['processes']}{'' if r['settled'] else ', ' + AT_WORK}"),
+    ("whole loop", settled(lambda r: percents(r["whole"]))),
+    ("and close, s", settled(lambda r: f"{r['closing'][0]:.2f}")),
+    ("processes", lambda r: str(r["processes"])),
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from peers.figures import microseconds
+from peers.figures import SEVERAL, microseconds
 
 MET, MISSED, OPEN, UNKNOWN = "met", "**missed**", "not decided", "not measured"
 FLAT = 1.2
@@ -14,14 +14,17 @@ FLAT = 1.2
 ENOUGH = 20
 """Pairs below which an interval decides nothing."""
 
-SEVERAL = 5
-"""Processes below which it decides nothing, either."""
-
 LONG = 1000.0
 """Milliseconds of a block, from which on what is put off by 0.1 s is little."""
 
-BY_PAIRS = ("loop", "loop, TensorBoard", "sidecar")
-"""The marks that pairs of blocks decide."""
+BY_PAIRS = {"loop": 1.0, "loop, TensorBoard": 3.0, "sidecar": 3.0}
+"""The marks that pairs of blocks decide, and how many per cent they are about."""
+
+ROUNDS = 2
+"""Rounds below which a ratio decides nothing."""
+
+BUSY = 8
+"""Cores from which on one is free beside the loop and seven trackers."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 Scale = Mapping[str, list[dict[str, Any]]]
@@ -48,13 +51,23 @@ def _verdict(good: bool) -> str:
 
 def _verdict_of(good: Sequence[bool]) -> str:
     """Return what all rounds say; where they differ, nothing is decided."""
-    return _verdict(good[0]) if len(set(good)) == 1 else OPEN
+    decided = len(set(good)) == 1 and len(good) > ROUNDS
+    return _verdict(good[0]) if decided else OPEN
 
 
 def _ratios(rows: Rows, one: str, other: str, p: str) -> list[float]:
     """Return the ratio of two cases' calls in each round that has both."""
     above, below = (rows[name].get("rounds", {}).get(p, {}) for name in (one, other))
     return [above[n] / below[n] for n in above if n in below]
+
+
+def _net(rows: Rows, one: str, other: str) -> str:
+    """Return the ratio less what measuring costs, which is in both."""
+    if "nothing" not in rows:
+        return ""
+    cost = rows["nothing"]["between"]["p50"][0]
+    above, below = (rows[name]["between"]["p50"][0] - cost for name in (one, other))
+    return f"; {above / below:,.{1 if above < 10 * below else 0}f} less what measuring costs"
 
 
 def _rounds(ratios: Sequence[float], how: str) -> str:
@@ -77,7 +90,7 @@ def _quick(rows: Rows, p: str, times: float) -> Mark:
         f"`run.step` of three floats, between work, {p}",
         f"at most {times:.2f} of Struct + deque.append, here {microseconds(floor * times)} us",
         f"{microseconds(ours)} us, {ours / floor:.2f} of it ({microseconds(floor)} us"
-        f"{_rounds(ratios, '.2f')})",
+        f"{_rounds(ratios, '.2f')}{_net(rows, 'eventlog', 'struct-deque') if p == 'p50' else ''})",
         _verdict_of([one <= times for one in (ours / floor, *ratios)]),
     )
 
@@ -89,7 +102,7 @@ def _cheaper(rows: Rows, peer: str, ours: str, times: float, what: str) -> Mark:
         what,
         f"at least {times:,.0f} times",
         f"{theirs / mine:,.0f} times ({microseconds(theirs)} us and {microseconds(mine)} us"
-        f"{_rounds(ratios, ',.0f')})",
+        f"{_rounds(ratios, ',.0f')}{_net(rows, peer, ours)})",
         _verdict_of([one >= times for one in (theirs / mine, *ratios)]),
     )
 
@@ -99,10 +112,19 @@ def long_enough(plan: Mapping[str, Any] | None) -> bool:
     return plan is None or plan["block"].get("1.5", 0) * 1.5 >= LONG
 
 
+def _within(rows: Rows, name: str, most: float) -> str:
+    """Return what pairs and whole loops both say about a ratio of times."""
+    row = rows[name]
+    said = {
+        MET if high <= most else MISSED if low > most else OPEN
+        for _, low, high in (row["pairs"]["1.5"], row["whole_interval"])
+    }
+    return said.pop() if len(said) == 1 and _enough(rows, name) else OPEN
+
+
 def _loop(rows: Rows, name: str, most: float, what: str) -> Mark:
     middle, low, high = ((x - 1) * 100 for x in rows[name]["pairs"]["1.5"])
-    verdict = MET if high <= most else MISSED if low > most else OPEN
-    verdict = verdict if _enough(rows, name) else OPEN
+    verdict = _within(rows, name, 1 + most / 100)
     return Mark(
         what,
         f"at most {most:.0f} % slower than nothing",
@@ -114,8 +136,7 @@ def _loop(rows: Rows, name: str, most: float, what: str) -> Mark:
 def _rate(rows: Rows) -> Mark:
     # by pairs; the highest ratio of times is the lowest rate
     middle, low, high = (100 / x for x in rows["eventlog+7-sidecar"]["pairs"]["1.5"])
-    verdict = MET if high >= 97 else MISSED if low < 97 else OPEN
-    verdict = verdict if _enough(rows, "eventlog+7-sidecar") else OPEN
+    verdict = _within(rows, "eventlog+7-sidecar", 100 / 97)
     return Mark(
         "loop with all seven trackers in the sidecar",
         "at least 97 % of nothing, with a core free",
@@ -148,7 +169,15 @@ def _replay(scale: Scale) -> Mark:
     )
 
 
-def marks(rows: Rows, scale: Scale, plan: Mapping[str, Any] | None = None) -> list[Mark]:
+def noise(rows: Rows) -> float:
+    """Return by how many per cent two loops may differ that both log nothing."""
+    pairs = rows.get("nothing", {}).get("pairs", {}).get("1.5")
+    return 0.0 if pairs is None else max(abs(one - 1) * 100 for one in pairs[1:])
+
+
+def marks(
+    rows: Rows, scale: Scale, plan: Mapping[str, Any] | None = None, cores: int = 0
+) -> list[Mark]:
     """Return all marks; what the results lack is not measured."""
     wanted: dict[str, Callable[[], Mark]] = {
         "call, p50": lambda: _quick(rows, "p50", 2 / 1.6),
@@ -176,8 +205,11 @@ def marks(rows: Rows, scale: Scale, plan: Mapping[str, Any] | None = None) -> li
     for name, make in wanted.items():
         try:
             mark = make()
-            if name in BY_PAIRS and not long_enough(plan):
+            if name in BY_PAIRS and not (long_enough(plan) and noise(rows) <= BY_PAIRS[name]):
                 mark = mark._replace(verdict=OPEN)
+            if name == "sidecar" and cores < BUSY:
+                none = f"{mark.measured}, on {cores} cores, none of which is free"
+                mark = mark._replace(measured=none, verdict=OPEN)
             found.append(mark)
         except (KeyError, StopIteration, IndexError):
             found.append(Mark(name, "", "", UNKNOWN))

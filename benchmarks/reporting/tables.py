@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from peers.figures import CALLS, LOOPS, Column, delay, lost
-from reporting.marks import Mark, long_enough
+from peers.figures import CALLS, LOOPS, Column, delay, lost, settled
+from reporting.marks import Mark, long_enough, noise
 
 GROUPS = {
     "floor": "What measuring costs, and the floor",
@@ -15,6 +15,9 @@ GROUPS = {
     "frameworks": "Through a framework",
     "plain": "Loggers of text, and dispatchers",
 }
+STEADY = 1.3
+"""The ratio of the longest to the shortest of the same steps, above which a machine is unsteady."""
+
 BUSY = 0.75
 """The load, of each core, above which a machine is said to have been busy."""
 
@@ -83,10 +86,16 @@ def side(result: Mapping[str, Any]) -> str:
     """Return the table of what is no time of the training thread."""
     nothing = result["cases"].get("nothing", {}).get("summary", {})
     base = nothing["memory"][0] if "memory" in nothing else 0.0
+    noise = max(map(abs, nothing.get("cpu_us", [0.0])))
+
+    def processor(row: dict[str, Any]) -> str:
+        middle, low, high = row["cpu_us"]
+        return f"{middle:,.0f}" if low > 0 and middle > noise else f"below {max(noise, high):,.0f}"
+
     columns: list[Column] = [
         ("readable after", delay),
         ("of which one reading", lambda r: f"{r['reading_ms']:,.1f} ms"),
-        ("CPU, all processes, us a step", lambda r: f"{r['cpu_us'][0]:,.0f}"),
+        ("CPU, all processes, us a step", settled(processor)),
         ("memory over nothing, MB", lambda r: f"{(r['memory'][0] - base) / 1e6:,.0f}"),
         ("start, s", lambda r: f"{r['opening'][0]:.1f}"),
         ("until all is quiet, s", lambda r: f"{r['starting'][0]:.1f}"),
@@ -116,6 +125,10 @@ def _figure(name: str, value: Any) -> str:
     return f"{text} {unit}" if unit and unit != "/s" else text
 
 
+def _size(size: int, processes: int, most: int) -> str:
+    return f"{size:,}" if processes == most else f"{size:,} (of {processes})"
+
+
 def _spread(name: str, row: Mapping[str, Any]) -> str:
     """Return a median, with the least and greatest of the processes where they differ much."""
     value = row.get(name, "")
@@ -133,7 +146,11 @@ def scaling(result: Mapping[str, Any]) -> str:
         names = list(dict.fromkeys(name for row in rows for name in row))
         names = [n for n in names if n not in (measure, "processes", "spread")]
         head = [SCALES[measure], *(LABELS.get(n, n) for n in names)]
-        cells = [[f"{row[measure]:,}", *(_spread(n, row) for n in names)] for row in rows]
+        most = max(row.get("processes", 1) for row in rows)
+        cells = [
+            [_size(row[measure], row.get("processes", 1), most), *(_spread(n, row) for n in names)]
+            for row in rows
+        ]
         parts.append(markdown(head, cells))
     return "\n\n".join(parts)
 
@@ -165,13 +182,38 @@ def about(result: Mapping[str, Any]) -> str:
     return "\n\n".join(lines)
 
 
+def _of_rounds(result: Mapping[str, Any]) -> list[str]:
+    rounds = {len({x["round"] for x in c["loops"]}) for c in result["cases"].values()}
+    return ["**Some cases have more rounds than others.**"] if len(rounds) > 1 else []
+
+
+def _of_noise(result: Mapping[str, Any]) -> list[str]:
+    """Say what the same thing, measured twice, differs by."""
+    rows = {name: case.get("summary", {}) for name, case in result["cases"].items()}
+    lengths = [x["step_ms"] for c in result["cases"].values() for x in c["loops"]]
+    found = []
+    if noise(rows):
+        _, low, high = ((x - 1) * 100 for x in rows["nothing"]["pairs"]["1.5"])
+        found.append(
+            f"Two loops that both log nothing differ by {low:.1f} to {high:.1f} % here, in steps "
+            "of 1.5 ms: what is closer to nothing than that is not told from it."
+        )
+    if lengths and max(lengths) > STEADY * min(lengths):
+        found.append(
+            f"**The machine was not steady: the same step took {min(lengths):.2f} to "
+            f"{max(lengths):.2f} ms, from one process to another.**"
+        )
+    return found
+
+
 def doubts(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say why figures are to be taken with care."""
     found = []
     if any(r["machine"]["load"] > BUSY * r["machine"]["cores"] for r in results):
         found.append("**The machine was busy with other work: these figures show little.**")
-    if any(r["kind"] == "compare" and len(r["commands"]) > 1 for r in results):
-        found.append("**Some cases have more rounds, from a run of their own.**")
+    for result in results:
+        if result["kind"] == "compare":
+            found += _of_rounds(result) + _of_noise(result)
     cases = [c for r in results for c in r.get("cases", {}).values() if c.get("summary")]
     single = sum(c["summary"].get("processes") == 1 for c in cases)
     if single:

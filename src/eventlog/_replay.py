@@ -34,6 +34,7 @@ from eventlog.log.follow import FollowSource
 from eventlog.log.segment_reader import Damage
 from eventlog.log.source import Source
 from eventlog.selection import Instant, Selection, instant
+from eventlog.sinks._thread import acall_apart
 from eventlog.sinks._told import told_text
 from eventlog.sinks.base import RunInfo, Sink
 from eventlog.sinks.select import Sinks, select_sinks
@@ -225,6 +226,7 @@ async def areplay(
     Raises:
         NotALogError: There is no log at `path`.
         SinkNotFoundError, SinkLoadError: As it says.
+        SinkTimeoutError: A sink could not be imported and made within the deadline for opening.
         ValueError: No sinks were given, or an option is none that is accepted.
     """
     specs = select_sinks(sinks, options.get("every"), options.get("reduce"))
@@ -236,10 +238,13 @@ async def areplay(
     base = _replay_directory(log) if given is None else Path(given)
     info = log.run_info()
     delivery = Delivery(reading.source)
+    deadlines = options.get("deadlines", DEADLINES)
     for spec in specs:
         own = {name: value for name in ("types", "keys") if (value := getattr(spec, name))}
         part: Any = {**options, **own, "every": spec.every, "reduce": spec.reduce}
-        sink = spec.make()
+        # not on the loop: some SDKs take seconds to import, and one may hang
+        what = f"sink {spec.alias!r}: to import and make it"
+        sink = await acall_apart(spec.make, what, deadlines.open)
         subscription = reading.subscribe(part)
         told = msgspec.structs.replace(
             info,
@@ -253,7 +258,7 @@ async def areplay(
                 sink,
                 subscription,
                 partial(_told, log, subscription, told),
-                deadlines=options.get("deadlines", DEADLINES),
+                deadlines=deadlines,
                 retry=options.get("retry", RETRY),
                 keeper=partial(
                     _keeper, base, sink, told, _digest(part), options.get("resume", True)

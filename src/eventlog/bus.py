@@ -23,12 +23,12 @@ from eventlog._settings import Settings
 from eventlog._stream import EventStream
 from eventlog.cadence.window import Reduce
 from eventlog.clock import SYSTEM_CLOCK, Clock
-from eventlog.delivery import Delivery, Port, SinkStatistics
+from eventlog.delivery import DEADLINES, Delivery, Port, SinkStatistics
 from eventlog.events import Event, Status
 from eventlog.exceptions import ClosedError
 from eventlog.log.writer import WriterStatistics
 from eventlog.recorder import Recorder
-from eventlog.sinks._thread import SinkThread
+from eventlog.sinks._thread import SinkThread, call_apart
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.select import Sinks, select_sinks
 from eventlog.subscription import Every, Subscription
@@ -71,7 +71,8 @@ class EventBus:
         clock: For tests.
 
     Raises:
-        SinkError: A sink is not installed, is broken or has wrong options.
+        SinkError: A sink is not installed, is broken, has wrong options, or cannot be imported and
+            made within two minutes.
         TypeError, ValueError: An argument is none that is accepted.
 
     Example::
@@ -96,7 +97,10 @@ class EventBus:
         self._dir = None if dir is None else Path(dir)
         # a loop may be running: no file is looked for
         self._specs = select_sinks(sinks, every, reduce, Settings())
-        self._sinks = [spec.make() for spec in self._specs]
+        self._sinks = [
+            call_apart(spec.make, f"sink {spec.alias!r}: to import and make it", DEADLINES.open)
+            for spec in self._specs
+        ]
         self._clock = clock
         self._run_id = uuid.uuid4().hex[:12]
         self._recorder: Recorder | None = None

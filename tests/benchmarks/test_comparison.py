@@ -138,15 +138,22 @@ def test_the_pass_marks_say_what_an_interval_allows() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from reporting.marks import marks\n"
+        "quiet = {'pairs': {'1.5': (1.0, 0.995, 1.005)}}\n"
+        "loud = {'pairs': {'1.5': (1.0, 0.95, 1.05)}}\n"
         "for pair in ((1.0, 0.99, 1.005), (1.02, 1.015, 1.03), (1.0, 0.98, 1.03)):\n"
-        "    row = {'pairs': {'1.5': pair}, 'pair_count': {'1.5': 100}, 'processes': 9}\n"
-        "    found = marks({'eventlog': row}, {})\n"
-        "    print([m.verdict for m in found if m.what == 'loop with the log alone'])\n"
+        "    row = {'pairs': {'1.5': pair}, 'pair_count': {'1.5': 100}, 'processes': 9,\n"
+        "           'whole_interval': pair}\n"
+        "    for nothing in (quiet, loud):\n"
+        "        found = marks({'eventlog': row, 'nothing': nothing}, {})\n"
+        "        print([m.verdict for m in found if m.what == 'loop with the log alone'])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
     )
-    assert done.stdout.split("\n")[:3] == ["['met']", "['**missed**']", "['not decided']"]
+    verdicts = ["['met']", "['**missed**']", "['not decided']"]
+    assert done.stdout.split("\n")[:6:2] == verdicts
+    # where two loops that log nothing differ by more than the mark is about
+    assert done.stdout.split("\n")[1:6:2] == ["['not decided']"] * 3
 
 
 def test_rounds_that_differ_decide_nothing() -> None:

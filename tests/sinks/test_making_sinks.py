@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 import pytest
 
-from eventlog import Run, Sink, open_log
+from eventlog import EventBus, Run, Sink, areplay, open_log
 from eventlog.delivery import Deadlines, Delivery, Port, Retry
 from eventlog.events import Event, StepEvent
-from eventlog.exceptions import SinkLoadError
+from eventlog.exceptions import SinkLoadError, SinkTimeoutError
 from eventlog.log.inbox import Inbox
 from eventlog.log.source import TailCache
 from eventlog.log.writer import Writer
@@ -65,6 +65,41 @@ def test_what_hangs_while_a_sink_is_made_holds_nothing_up(
     assert run.sink("late").state == "failed"
     assert "to import and make it took longer than 5 s" in str(run.sink("late").error)
     assert run.close().left.keys() == {"late"}
+
+
+@pytest.mark.parametrize("where", ["import", "__init__"])
+def test_what_hangs_while_a_sink_is_made_ends_a_replay_and_a_bus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, anyio_backend_name: str
+) -> None:
+    """Both say which sink it is, after the deadline; a loop goes on meanwhile."""
+    hang = "import threading; threading.Event().wait()"
+    text = SINK.format(body=hang if where == "__init__" else "pass")
+    name = module(tmp_path, f"{hang}\n{text}" if where == "import" else text, monkeypatch)
+    late: dict[str, Any] = {"late": {"sink": f"{name}:Late"}}
+    with Run("p", dir=tmp_path, sinks=[]) as run:
+        run.step(x=1.0)
+    assert run.dir is not None
+    log = open_log(run.dir)
+    beats = 0
+
+    async def main() -> None:
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                await anyio.sleep(0.01)
+                beats += 1
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(beat)
+            with pytest.raises(SinkTimeoutError, match="sink 'late': to import and make it took"):
+                await areplay(log, late, deadlines=Deadlines(open=0.5))
+            group.cancel_scope.cancel()
+
+    anyio.run(main, backend=anyio_backend_name)
+    assert beats > 1
+    monkeypatch.setattr("eventlog.bus.DEADLINES", Deadlines(open=0.2))
+    with pytest.raises(SinkTimeoutError, match="sink 'late': to import and make it took"):
+        EventBus(sinks=late)
 
 
 @pytest.mark.parametrize(

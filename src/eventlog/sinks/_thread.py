@@ -146,6 +146,21 @@ def call_apart(function: Callable[[], T], what: str, deadline: float) -> T:
     return cast(T, call.result)
 
 
+async def acall_apart(function: Callable[[], T], what: str, deadline: float) -> T:
+    """Do what `call_apart` does, while the loop goes on.
+
+    Raises:
+        SinkTimeoutError, Exception: As `call_apart` does.
+    """
+    if _is_importing():
+        return function()
+    thread = SinkThread("make")
+    try:
+        return await thread.call(function, what, deadline)
+    finally:
+        thread.stop()
+
+
 def _is_importing() -> bool:
     """Whether this thread is in the middle of an import."""
     frame = sys._getframe()
