@@ -1,8 +1,14 @@
 """Fixtures that every test shares."""
 
+import signal
 from typing import Any
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # as in the background of a shell without job control; programs that tests start, and send a
+    # Ctrl-C, would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(

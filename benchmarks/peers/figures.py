@@ -57,6 +57,10 @@ def summary(case: dict[str, Any]) -> dict[str, Any]:
         found["by_process"] = {
             ms: spread([statistics.median(x["pairs"][ms]) for x in loops]) for ms in found["pairs"]
         }
+        ended = [(x["given"], x["arrived"]) for x in loops if x.get("arrived") is not None]
+        if ended:
+            found["missing"] = spread([given - arrived for given, arrived in ended])
+            found["given"] = statistics.median(given for given, _ in ended)
         found["whole_interval"] = interval([[x["whole"]] for x in loops])
         for name in (
             "whole",
@@ -126,8 +130,8 @@ def percent(ratio: float) -> str:
 
 def percents(ratios: Sequence[float]) -> str:
     """Return by how much a median ratio is above one, with the least and greatest."""
-    middle, low, high = ((one - 1) * 100 for one in ratios)
-    return f"{middle:,.0f} % ({low:,.0f} to {high:,.0f})"
+    middle, low, high = (round((one - 1) * 100) for one in ratios)
+    return f"{middle:,} %" if low == high else f"{middle:,} %, from {low:,} to {high:,}"
 
 
 def delay(row: dict[str, Any]) -> str:
@@ -193,11 +197,11 @@ def paired(ms: str) -> Callable[[dict[str, Any]], str]:
         figures = row["pairs"][ms] if n >= SEVERAL else row["by_process"][ms]
         middle, low, high = ((one - 1) * 100 for one in figures)
         digits = 1 if abs(middle) < 10 else 0
-        text = f"{middle:,.{digits}f} %"
+        text, least, most = (f"{round(x, digits) + 0.0:,.{digits}f}" for x in (middle, low, high))
         if n == 1:
-            return text
-        least = "" if n >= SEVERAL else "least "
-        return f"{text} ({least}{low:,.{digits}f} to {high:,.{digits}f})"
+            return f"{text} %"
+        span = f"{least} to {most}"
+        return f"{text} % ({span})" if n >= SEVERAL else f"{text} %, from {span}"
 
     return cell
 

@@ -144,7 +144,7 @@ def run_loop(case: Case, plan: Plan, sizes: dict[str, Any], folder: Path) -> dic
     order = {"plan": msgspec.to_builtins(plan), "sizes": sizes}
     child = Child("loop", case.name, folder, order, plan.deadline)
     looks: dict[str, tuple[float, int]] = {}
-    settled, starting = True, 0.0
+    settled, starting, arrived = True, 0.0, None
     try:
         with child.tree.watching():
             for message in child.messages():
@@ -157,6 +157,8 @@ def run_loop(case: Case, plan: Plan, sizes: dict[str, Any], folder: Path) -> dic
                     settled = child.tree.settle(SETTLE) and settled
                 others, memory = child.tree.look()
                 looks[at] = (others + message["cpu"], memory)
+                if at == "result":  # a server that it has started is still there
+                    arrived = count(case, folder)
                 child.go()
                 if at == "result":
                     break
@@ -179,8 +181,22 @@ def run_loop(case: Case, plan: Plan, sizes: dict[str, Any], folder: Path) -> dic
         "memory": child.tree.peak,
         "before": looks["before"][1],
         "settled": settled,
+        "given": raw["logged"],
+        "arrived": arrived,
         "step_ms": base / raw["steps"] * 1e3,
     }
+
+
+def count(case: Case, folder: Path) -> int | None:
+    """Return how many steps a logger's reader finds once it is closed; -1 where it fails."""
+    if case.read is None:
+        return None
+    reader = Reader(case.name, folder, follow=False)
+    try:
+        readings = reader.finish()
+        return int(readings[-1][2]) if readings else -1
+    finally:
+        reader.close()
 
 
 def run_kill(case: Case, plan: Plan, folder: Path, *, follow: bool = False) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -50,30 +51,30 @@ def _verdict(good: bool) -> str:
 
 
 def _verdict_of(good: Sequence[bool]) -> str:
-    """Return what all rounds say; where they differ, nothing is decided."""
-    decided = len(set(good)) == 1 and len(good) > ROUNDS
-    return _verdict(good[0]) if decided else OPEN
+    """Return what all rounds say; where they differ, or are too few, nothing is decided."""
+    return _verdict(good[0]) if len(set(good)) == 1 and len(good) >= ROUNDS else OPEN
 
 
 def _ratios(rows: Rows, one: str, other: str, p: str) -> list[float]:
     """Return the ratio of two cases' calls in each round that has both."""
-    above, below = (rows[name].get("rounds", {}).get(p, {}) for name in (one, other))
+    above, below = (rows[name]["rounds"][p] for name in (one, other))
     return [above[n] / below[n] for n in above if n in below]
 
 
-def _net(rows: Rows, one: str, other: str) -> str:
-    """Return the ratio less what measuring costs, which is in both."""
-    if "nothing" not in rows:
-        return ""
-    cost = rows["nothing"]["between"]["p50"][0]
-    above, below = (rows[name]["between"]["p50"][0] - cost for name in (one, other))
-    return f"; {above / below:,.{1 if above < 10 * below else 0}f} less what measuring costs"
-
-
-def _rounds(ratios: Sequence[float], how: str) -> str:
+def _said(ratios: Sequence[float], how: str, unit: str) -> str:
+    middle = f"{statistics.median(ratios):{how}} {unit}"
     if len(ratios) < 2:
+        return middle
+    return f"{middle}, in {len(ratios)} rounds {min(ratios):{how}} to {max(ratios):{how}}"
+
+
+def _net(rows: Rows, one: str, other: str, p: str) -> str:
+    """Say the ratio less what measuring costs, which is in both."""
+    if "between" not in rows.get("nothing", {}):
         return ""
-    return f"; {min(ratios):{how}} to {max(ratios):{how}} in {len(ratios)} rounds"
+    cost = rows["nothing"]["between"][p][0]
+    above, below = (rows[name]["between"][p][0] - cost for name in (one, other))
+    return f"; {above / below:,.{1 if above < 10 * below else 0}f} less what measuring costs"
 
 
 def _enough(rows: Rows, name: str) -> bool:
@@ -88,10 +89,10 @@ def _quick(rows: Rows, p: str, times: float) -> Mark:
     ratios = _ratios(rows, "eventlog", "struct-deque", p)
     return Mark(
         f"`run.step` of three floats, between work, {p}",
-        f"at most {times:.2f} of Struct + deque.append, here {microseconds(floor * times)} us",
-        f"{microseconds(ours)} us, {ours / floor:.2f} of it ({microseconds(floor)} us"
-        f"{_rounds(ratios, '.2f')}{_net(rows, 'eventlog', 'struct-deque') if p == 'p50' else ''})",
-        _verdict_of([one <= times for one in (ours / floor, *ratios)]),
+        f"at most {times:.2f} of Struct + deque.append",
+        f"{_said(ratios, '.2f', 'of it')} ({microseconds(ours)} and {microseconds(floor)} us"
+        f"{_net(rows, 'eventlog', 'struct-deque', p)})",
+        _verdict_of([one <= times for one in ratios]),
     )
 
 
@@ -101,9 +102,9 @@ def _cheaper(rows: Rows, peer: str, ours: str, times: float, what: str) -> Mark:
     return Mark(
         what,
         f"at least {times:,.0f} times",
-        f"{theirs / mine:,.0f} times ({microseconds(theirs)} us and {microseconds(mine)} us"
-        f"{_rounds(ratios, ',.0f')}{_net(rows, peer, ours)})",
-        _verdict_of([one >= times for one in (theirs / mine, *ratios)]),
+        f"{_said(ratios, ',.0f', 'times')} ({microseconds(theirs)} and {microseconds(mine)} us"
+        f"{_net(rows, peer, ours, 'p50')})",
+        _verdict_of([one >= times for one in ratios]),
     )
 
 
@@ -211,6 +212,6 @@ def marks(
                 none = f"{mark.measured}, on {cores} cores, none of which is free"
                 mark = mark._replace(measured=none, verdict=OPEN)
             found.append(mark)
-        except (KeyError, StopIteration, IndexError):
+        except (KeyError, StopIteration, IndexError, statistics.StatisticsError):
             found.append(Mark(name, "", "", UNKNOWN))
     return found

@@ -82,6 +82,13 @@ def by_group(result: Mapping[str, Any], columns: Sequence[Column]) -> str:
     return markdown(["", *(name for name, _ in columns)], rows)
 
 
+def missing(row: dict[str, Any]) -> str:
+    """Return how many steps a logger's reader does not find once it is closed."""
+    if row["missing"][0] > row["given"]:
+        return "not known: its reader failed"
+    return f"{row['missing'][0]:,.0f} of {row['given']:,.0f}"
+
+
 def side(result: Mapping[str, Any]) -> str:
     """Return the table of what is no time of the training thread."""
     nothing = result["cases"].get("nothing", {}).get("summary", {})
@@ -101,6 +108,8 @@ def side(result: Mapping[str, Any]) -> str:
         ("until all is quiet, s", lambda r: f"{r['starting'][0]:.1f}"),
         ("lost by kill -9, steps", lost),
     ]
+    if any("missing" in case.get("summary", {}) for case in result["cases"].values()):
+        columns.append(("missing after an orderly end", missing))
     return by_group(result, columns)
 
 

@@ -43,6 +43,8 @@ def test_what_is_measured_comes_out_as_a_page(tmp_path: Path) -> None:
     assert row["lost"][0] < row["logged"]
     assert row["hosts"] == []
     assert row["memory"][0] > 10e6
+    assert row["given"] > 0
+    assert row["missing"] == [0, 0, 0]
 
     bench(tmp_path, "scale.py", "--tiny", "--only", "events", "--json", "scale.json")
     scale = json.loads((tmp_path / "scale.json").read_text())
