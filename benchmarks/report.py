@@ -76,7 +76,7 @@ def together(before: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
         one, other = before[name], later[name]
         if isinstance(other, dict):
             rounds = {part: [*one[part], *other[part]] for part in PARTS}
-            both[name] = {**other, **rounds, "summary": summary(rounds)}
+            both[name] = {**other, **rounds}
     return both
 
 
@@ -88,7 +88,7 @@ def renumbered(later: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for name, case in later.items():
         moved = {part: [{**x, "round": x["round"] + first} for x in case[part]] for part in parts}
-        found[name] = {**case, **moved, "summary": summary({**case, **moved})}
+        found[name] = {**case, **moved}
     return found
 
 

@@ -91,19 +91,16 @@ def one(measure: str, size: int, events: int) -> dict[str, Any]:
 
 
 def middle(measure: str, size: int, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row of a size: medians, and the least and greatest of what differs much."""
+    """Return the row of a size: medians, with the least and the greatest."""
     good = [one for one in found if "error" not in one]
     row: dict[str, Any] = {measure: size, "processes": len(good)}
     if len(good) < len(found):
         row["error"] = next(one["error"] for one in found if "error" in one)
+    spread: dict[str, list[Any]] = {}
     for name in good[0] if good else ():
-        row[name] = statistics.median(one[name] for one in good)
-    row["spread"] = {
-        name: [min(values), max(values)]
-        for name in (good[0] if good else ())
-        for values in [[one[name] for one in good]]
-    }
-    return row
+        values = [one[name] for one in good]
+        row[name], spread[name] = statistics.median(values), [min(values), max(values)]
+    return row | {"spread": spread}
 
 
 def show(result: dict[str, Any]) -> None:

@@ -111,7 +111,6 @@ def read_back(kills: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "seen": sum(x["seen_live"] for x in read),
         "ticks": sum(x["ticks"] for x in read),
         "reader_error": next((x["reader_error"] for x in read if x["reader_error"]), ""),
-        "survivors_done": all(x["survivors_done"] for x in read),
     }
 
 

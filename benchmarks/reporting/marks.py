@@ -24,7 +24,7 @@ BY_PAIRS = {"loop": 1.0, "loop, TensorBoard": 3.0, "sidecar": 3.0}
 ROUNDS = 2
 """Rounds below which a ratio decides nothing."""
 
-BUSY = 8
+ROOMY = 8
 """Cores from which on one is free beside the loop and seven trackers."""
 
 Rows = Mapping[str, Mapping[str, Any]]
@@ -208,7 +208,7 @@ def marks(
             mark = make()
             if name in BY_PAIRS and not (long_enough(plan) and noise(rows) <= BY_PAIRS[name]):
                 mark = mark._replace(verdict=OPEN)
-            if name == "sidecar" and cores < BUSY:
+            if name == "sidecar" and cores < ROOMY:
                 none = f"{mark.measured}, on {cores} cores, none of which is free"
                 mark = mark._replace(measured=none, verdict=OPEN)
             found.append(mark)

@@ -243,8 +243,7 @@ async def areplay(
         own = {name: value for name in ("types", "keys") if (value := getattr(spec, name))}
         part: Any = {**options, **own, "every": spec.every, "reduce": spec.reduce}
         # not on the loop: some SDKs take seconds to import, and one may hang
-        what = f"sink {spec.alias!r}: to import and make it"
-        sink = await acall_apart(spec.make, what, deadlines.open)
+        sink = await acall_apart(spec.make, spec.making, deadlines.open)
         subscription = reading.subscribe(part)
         told = msgspec.structs.replace(
             info,

@@ -86,12 +86,11 @@ class SinkMethods:
         isolated: list[str] = []
         end = time.monotonic() + deadline
         for spec in specs:
-            what = f"sink {spec.alias!r}: to import and make it"
             # of all that hang, the first takes the time; the others have a moment
             left = max(_MOMENT, end - time.monotonic())
             try:
                 sink = call_apart(
-                    partial(self._make_sink, spec, on_disk), what, min(left, deadline)
+                    partial(self._make_sink, spec, on_disk), spec.making, min(left, deadline)
                 )
             except (SinkLoadError, SinkTimeoutError) as error:
                 self._fail(spec.alias, error)

@@ -28,7 +28,7 @@ from eventlog.events import Event, Status
 from eventlog.exceptions import ClosedError
 from eventlog.log.writer import WriterStatistics
 from eventlog.recorder import Recorder
-from eventlog.sinks._thread import SinkThread, call_apart
+from eventlog.sinks._thread import call_apart, call_once
 from eventlog.sinks.base import RunInfo
 from eventlog.sinks.select import Sinks, select_sinks
 from eventlog.subscription import Every, Subscription
@@ -97,10 +97,7 @@ class EventBus:
         self._dir = None if dir is None else Path(dir)
         # a loop may be running: no file is looked for
         self._specs = select_sinks(sinks, every, reduce, Settings())
-        self._sinks = [
-            call_apart(spec.make, f"sink {spec.alias!r}: to import and make it", DEADLINES.open)
-            for spec in self._specs
-        ]
+        self._sinks = [call_apart(s.make, s.making, DEADLINES.open) for s in self._specs]
         self._clock = clock
         self._run_id = uuid.uuid4().hex[:12]
         self._recorder: Recorder | None = None
@@ -308,10 +305,6 @@ def _status_of(error: BaseException | None, *, cancelled: bool) -> Status:
 async def _on_thread(function: Callable[[], T], timeout: float, what: str) -> T:
     """Run a function on a daemon thread, to its end even when this is cancelled meanwhile."""
     done: list[T] = []
-    thread = SinkThread("bus")
-    try:
-        with anyio.CancelScope(shield=True):
-            done.append(await thread.call(function, what, timeout))
-    finally:
-        thread.stop()
+    with anyio.CancelScope(shield=True):
+        done.append(await call_once("bus", function, what, timeout))
     return done[0]

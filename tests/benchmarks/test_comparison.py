@@ -28,6 +28,19 @@ def bench(folder: Path, script: str, *arguments: str) -> str:
     return done.stdout
 
 
+def python(code: str, *arguments: str, folder: Path | None = None) -> str:
+    """Run a program that can import the benchmarks; return what it prints."""
+    code = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n{code}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return done.stdout
+
+
 @pytest.mark.timeout(180)
 def test_what_is_measured_comes_out_as_a_page(tmp_path: Path) -> None:
     """A case is timed, read back and killed, a measure taken; tables, plots and JSON have them."""
@@ -90,21 +103,16 @@ def test_the_tracker_behind_is_read_as_well(tmp_path: Path) -> None:
 def test_the_readme_has_the_figures_of_the_page() -> None:
     """They come from the same results, and are written by the same command."""
     code = (
-        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import json\n"
         "from reporting.headline import headline\n"
-        "found = json.load(open(sys.argv[2]))['compare']\n"
+        "found = json.load(open(sys.argv[1]))['compare']\n"
         "rows = {name: case.get('summary', {}) for name, case in found['cases'].items()}\n"
         "print(headline(rows, found['machine']))\n"
     )
     root = BENCHMARKS.parent
     results = root / "docs" / "performance" / "results.json"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(BENCHMARKS), str(results)],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert done.stdout.strip() in (root / "README.md").read_text(), "make bench-report"
+    out = python(code, str(results))
+    assert out.strip() in (root / "README.md").read_text(), "make bench-report"
 
 
 def test_rounds_of_two_runs_are_put_together(tmp_path: Path) -> None:
@@ -125,12 +133,11 @@ def test_rounds_of_two_runs_are_put_together(tmp_path: Path) -> None:
 def test_a_case_that_fails_is_named_and_ends_nothing(tmp_path: Path) -> None:
     """A deadline that nothing can meet fails the case, with the reason, and not the run."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import compare, msgspec; from peers.plan import PLANS, TINY\n"
         "PLANS['tiny'] = msgspec.structs.replace(TINY, deadline=0.0)\n"
         "compare.main(['--tiny', '--cases', 'nothing', '--json', 'out.json'])\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(BENCHMARKS)], cwd=tmp_path, check=True)
+    python(code, folder=tmp_path)
     case = json.loads((tmp_path / "out.json").read_text())["cases"]["nothing"]
     assert case["errors"] == ["loop: it took longer than its deadline"]
 
@@ -138,7 +145,6 @@ def test_a_case_that_fails_is_named_and_ends_nothing(tmp_path: Path) -> None:
 def test_the_pass_marks_say_what_an_interval_allows() -> None:
     """A loop is within its mark when the whole interval is, beyond it when none of it is."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from reporting.marks import marks\n"
         "quiet = {'pairs': {'1.5': (1.0, 0.995, 1.005)}}\n"
         "loud = {'pairs': {'1.5': (1.0, 0.95, 1.05)}}\n"
@@ -149,19 +155,16 @@ def test_the_pass_marks_say_what_an_interval_allows() -> None:
         "        found = marks({'eventlog': row, 'nothing': nothing}, {})\n"
         "        print([m.verdict for m in found if m.what == 'loop with the log alone'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
-    )
+    out = python(code)
     verdicts = ["['met']", "['**missed**']", "['not decided']"]
-    assert done.stdout.split("\n")[:6:2] == verdicts
+    assert out.split("\n")[:6:2] == verdicts
     # where two loops that log nothing differ by more than the mark is about
-    assert done.stdout.split("\n")[1:6:2] == ["['not decided']"] * 3
+    assert out.split("\n")[1:6:2] == ["['not decided']"] * 3
 
 
 def test_rounds_that_differ_decide_nothing() -> None:
     """A ratio is met when each round has it, missed when none has, and else not decided."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from reporting.marks import marks\n"
         "def row(*calls):\n"
         "    middle = sorted(calls)[1]\n"
@@ -171,48 +174,36 @@ def test_rounds_that_differ_decide_nothing() -> None:
         "    found = marks({'eventlog': row(4, 4, 4), 'trackio': row(*theirs)}, {})\n"
         "    print([m.verdict for m in found if 'Trackio' in m.what])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
-    )
-    assert done.stdout.split("\n")[:3] == ["['met']", "['**missed**']", "['not decided']"]
+    out = python(code)
+    assert out.split("\n")[:3] == ["['met']", "['**missed**']", "['not decided']"]
 
 
 def test_processes_that_differ_widen_an_interval() -> None:
     """Many pairs of one process say little, where another process says something else."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from peers.figures import interval\n"
         "pooled = interval([[1.0] * 50 + [1.1] * 51])\n"
         "apart = interval([[1.0] * 50, [1.1] * 51])\n"
         "print(apart[1:], pooled[0] == apart[0])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(BENCHMARKS)], capture_output=True, check=True, text=True
-    )
-    assert done.stdout == "(1.0, 1.1) True\n"
+    out = python(code)
+    assert out == "(1.0, 1.1) True\n"
 
 
 def test_a_peer_that_is_not_installed_is_skipped_and_named(tmp_path: Path) -> None:
     """The cases of what is missing are left out, and the results say what that is."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); sys.modules['loguru'] = None\n"
+        "sys.modules['loguru'] = None\n"
         "import compare\n"
         "compare.main(['--tiny', '--cases', 'loguru', '--json', 'out.json'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(BENCHMARKS)],
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert "skipped: loguru, not installed: loguru" in done.stdout
+    out = python(code, folder=tmp_path)
+    assert "skipped: loguru, not installed: loguru" in out
 
 
 def test_no_process_of_it_looks_up_another_host(tmp_path: Path) -> None:
     """A name is refused before anybody is asked, and noted; the loopback is as it was."""
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import subprocess; from pathlib import Path; from peers.offline import *\n"
         "look = 'import socket; socket.getaddrinfo(\"127.0.0.1\", 80)\\n'\n"
         "look += 'socket.getaddrinfo(\"peer.invalid\", 80)'\n"
@@ -220,11 +211,5 @@ def test_no_process_of_it_looks_up_another_host(tmp_path: Path) -> None:
         "    capture_output=True, text=True)\n"
         "print('is not looked up' in done.stderr, refused(Path.cwd()))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(BENCHMARKS)],
-        cwd=tmp_path,
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert done.stdout == "True ['peer.invalid']\n"
+    out = python(code, folder=tmp_path)
+    assert out == "True ['peer.invalid']\n"

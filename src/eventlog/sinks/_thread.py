@@ -154,7 +154,12 @@ async def acall_apart(function: Callable[[], T], what: str, deadline: float) -> 
     """
     if _is_importing():
         return function()
-    thread = SinkThread("make")
+    return await call_once("make", function, what, deadline)
+
+
+async def call_once(name: str, function: Callable[[], T], what: str, deadline: float) -> T:
+    """Run `function` on a thread of its own; see `SinkThread.call`."""
+    thread = SinkThread(name)
     try:
         return await thread.call(function, what, deadline)
     finally:

@@ -69,6 +69,11 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None = None
     withheld: tuple[str, ...] = ()
 
+    @property
+    def making(self) -> str:
+        """What `make` does, for the error that says that it took too long."""
+        return f"sink {self.alias!r}: to import and make it"
+
     def make(self) -> Sink:
         """Return the sink, made now where it was not yet.
 
